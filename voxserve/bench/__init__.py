@@ -1,0 +1,1 @@
+"""Measures load, stages and figures."""

@@ -1,0 +1,255 @@
+"""Jobs the scheduler hands out and events it is told: the contract between decider and doer.
+
+The scheduler is `on_event(now_s, event)` and `next_jobs(now_s) -> list[Job]`. An executor runs
+each job in its lane's order and answers with exactly one event for it. Lanes are independent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxserve.core.chunk import ChunkRef
+from voxserve.core.request import FinishReason, RequestSpec, RequestState
+from voxserve.core.settings import Settings, Split
+
+
+class LaneName(StrEnum):
+    """The three in-order execution queues."""
+
+    LM = "lm"
+    BACKGROUND = "background"
+    URGENT = "urgent"
+
+
+class JobKind(StrEnum):
+    """What a job computes; also the kind of a lane span in the trace."""
+
+    PREFILL = "prefill"
+    DECODE = "decode"
+    CODEC = "codec"
+
+
+class Partition(StrEnum):
+    """Which set of SMs (or CPU threads) an executable was prepared for."""
+
+    WHOLE = "whole"
+    LM = "lm"
+    CODEC = "codec"
+
+
+class RowStatus(IntEnum):
+    """What a prefill or decode row said about its sequence."""
+
+    CONTINUE = 0  # made a frame, goes on
+    END = 1  # end token: made no frame
+    WATCHDOG = 2  # silence or repetition: made no frame, the request ends
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillJob:
+    """Prompt pass of one piece of each request; it also samples that piece's first frame.
+
+    Attributes:
+        job_id: Unique.
+        request_ids: One per row.
+        slots: Slot of each row.
+        pieces: Which piece of each request's text (0 first).
+        kv_pages: KV pages each slot owns, in order (empty when the executor has no pages).
+        num_tokens: Prompt tokens of all rows.
+        bucket: Prepared size, in tokens.
+        queued_s: When the scheduler decided.
+        split: SM split in force.
+    """
+
+    job_id: int
+    request_ids: tuple[int, ...]
+    slots: tuple[int, ...]
+    pieces: tuple[int, ...]
+    kv_pages: tuple[tuple[int, ...], ...]
+    num_tokens: int
+    bucket: int
+    queued_s: float
+    split: Split
+    lane: LaneName = LaneName.LM
+    kind: JobKind = JobKind.PREFILL
+    partition: Partition = Partition.WHOLE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodeJob:
+    """One decode step: one frame for each row.
+
+    Attributes:
+        slots: [rows] int32, in the order of the rows.
+        bucket: Prepared batch size, >= rows.
+    """
+
+    job_id: int
+    slots: NDArray[np.int32]
+    bucket: int
+    queued_s: float
+    split: Split
+    partition: Partition
+    lane: LaneName = LaneName.LM
+    kind: JobKind = JobKind.DECODE
+
+
+@dataclass(frozen=True, slots=True)
+class CodecJob:
+    """Chunks decoded as one batch on a codec lane.
+
+    Attributes:
+        chunks: One per row, in deadline order.
+        bucket: Prepared batch size, >= rows.
+        num_frames: Frames of the executable; shorter chunks ride with a per-row valid length.
+    """
+
+    job_id: int
+    lane: LaneName
+    chunks: tuple[ChunkRef, ...]
+    bucket: int
+    num_frames: int
+    queued_s: float
+    split: Split
+    partition: Partition
+    kind: JobKind = JobKind.CODEC
+
+
+Job = PrefillJob | DecodeJob | CodecJob
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A new request."""
+
+    spec: RequestSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The user no longer wants this request. Unknown or ended ids are ignored."""
+
+    request_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """This request's work failed outside a job (its input, its consumer)."""
+
+    request_id: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """Validated settings, effective at the next scheduling point."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepDone:
+    """A prefill or decode job ended.
+
+    Attributes:
+        status: [rows] int8 of RowStatus; a CONTINUE row made one frame.
+        start_s, end_s: Measured on the lane.
+        failed: Row index -> message, for rows whose own work failed.
+    """
+
+    job_id: int
+    status: NDArray[np.int8]
+    start_s: float
+    end_s: float
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CodecDone:
+    """A codec job ended.
+
+    Attributes:
+        num_samples: Samples to deliver for each chunk (0: all cut as leading silence).
+    """
+
+    job_id: int
+    num_samples: tuple[int, ...]
+    start_s: float
+    end_s: float
+    failed: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """A whole job failed; every request in it fails, others go on."""
+
+    job_id: int
+    error: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextArrived:
+    """Streamed text: `num_tokens` more are there; `complete` after the last."""
+
+    request_id: int
+    num_tokens: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerReport:
+    """A real player's audio still to play, to correct the playback clock (bounded, slewed)."""
+
+    request_id: int
+    buffered_s: float
+
+
+Event = (
+    Arrival
+    | Cancel
+    | Fail
+    | SettingsChanged
+    | StepDone
+    | CodecDone
+    | JobFailed
+    | TextArrived
+    | ListenerReport
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDelivered:
+    """The engine may hand this chunk's samples to its listener now."""
+
+    chunk: ChunkRef
+    num_samples: int
+    deadline_s: float
+    stall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnded:
+    """A request reached a final state; nothing is delivered after it."""
+
+    request_id: int
+    state: RequestState
+    reason: FinishReason | None
+    error: str | None
+    num_frames: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReleased:
+    """No job uses this slot any more."""
+
+    slot: int
+    request_id: int
+
+
+Notice = ChunkDelivered | RequestEnded | SlotReleased

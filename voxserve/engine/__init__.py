@@ -1,0 +1,1 @@
+"""Owns time and life: the serving thread, streams, results."""

@@ -1,0 +1,1 @@
+"""Describes speech models behind one interface (models.base)."""

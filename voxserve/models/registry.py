@@ -1,0 +1,72 @@
+"""Names of the models and how to load each; importing this loads no model code."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from voxserve.core.errors import UnknownModel
+
+if TYPE_CHECKING:
+    from voxserve.models.base import SpeechModel
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """One registered model.
+
+    Attributes:
+        name: What users type.
+        module: Module with `load(device, weights, **options) -> SpeechModel`.
+        summary: One line for `voxserve models`.
+        bundled: Weights ship with the package.
+    """
+
+    name: str
+    module: str
+    summary: str
+    bundled: bool = False
+
+
+_ENTRIES = (
+    ModelEntry(
+        name="vox-tiny",
+        module="voxserve.models.vox_tiny.load",
+        summary="19 M parameters, one English voice, 24 kHz; bundled, runs on any CPU",
+        bundled=True,
+    ),
+)
+
+
+def entries() -> tuple[ModelEntry, ...]:
+    """All registered models."""
+    return _ENTRIES
+
+
+def find(name: str) -> ModelEntry:
+    """The entry called `name`.
+
+    Raises:
+        UnknownModel: No such name; suggests the nearest.
+    """
+    known = [entry.name for entry in _ENTRIES]
+    if name in known:
+        return _ENTRIES[known.index(name)]
+    near = difflib.get_close_matches(str(name), known, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UnknownModel(f"no model {name!r}{hint} Registered: {', '.join(known)}")
+
+
+def load(name: str, device: str, weights: str | None = None) -> SpeechModel:
+    """Loads a model onto a device.
+
+    Args:
+        name: A registered name.
+        device: "cpu" or "cuda[:n]".
+        weights: A checkpoint folder or repo id, "random" for random weights of the same shapes,
+            None for the bundled ones.
+    """
+    entry = find(name)
+    return import_module(entry.module).load(device=device, weights=weights)

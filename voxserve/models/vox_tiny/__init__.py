@@ -1,0 +1,1 @@
+"""vox-tiny: the bundled 24 kHz English model."""

@@ -1,0 +1,1 @@
+"""Runs the scheduler's jobs on a device."""

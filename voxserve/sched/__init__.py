@@ -1,0 +1,1 @@
+"""Decides which work runs next; a pure state machine over core values."""

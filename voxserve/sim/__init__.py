@@ -1,0 +1,1 @@
+"""Predicts in virtual time with the real scheduler and a cost model."""

@@ -1,0 +1,1 @@
+"""Shows: timeline, player, workbench."""
