@@ -1,4 +1,4 @@
-"""Clocks are handed in: engine time is float seconds of one monotonic clock, or of a virtual one."""
+"""Clocks are handed in: engine time is float seconds of one monotonic or virtual clock."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Executor(Protocol):
     sample_rate_hz: int
 
     def open_slot(self, slot: int, request_id: int, prepared_request: Any) -> None:
-        """Gives `slot` to a request before its first prefill: prompt, seed, sampling, codec state."""
+        """Gives `slot` to a request before its first prefill: prompt, seed, codec state."""
         ...
 
     def close_slot(self, slot: int) -> None:
