@@ -165,7 +165,7 @@ class StepDone:
     status: NDArray[np.int8]
     start_s: float
     end_s: float
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict[int, str])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class CodecDone:
     num_samples: tuple[int, ...]
     start_s: float
     end_s: float
-    failed: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict[int, str])
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from numbers import Real
+from typing import Any, cast
 
 from voxserve.core.errors import InvalidSetting
 
@@ -24,7 +26,7 @@ class Split:
         return "none" if self.is_none else f"{self.lm_sms}/{self.codec_sms}"
 
     @classmethod
-    def parse(cls, value: Split | str) -> Split:
+    def parse(cls, value: object) -> Split:
         """Reads "100/32" or "none".
 
         Raises:
@@ -153,30 +155,35 @@ def _coerced(name: str, value: Any) -> Any:
         return _ramp(value)
     if name in _CHOICES:
         return str(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        try:
-            value = value.item()  # numpy scalars
-        except AttributeError:
-            raise InvalidSetting(f"{name}: {value!r} is not a number") from None
     if name in _RANGES_S:
-        return float(value)
-    if int(value) != value:
+        return float(_real(name, value))
+    return _whole(name, value)
+
+
+def _real(name: str, value: object) -> Real:
+    if isinstance(value, bool) or not isinstance(value, Real):  # numpy scalars are Real
+        raise InvalidSetting(f"{name}: {value!r} is not a number")
+    return value
+
+
+def _whole(name: str, value: object) -> int:
+    number = float(_real(name, value))
+    if not number.is_integer():  # also refuses NaN and infinities
         raise InvalidSetting(f"{name}: {value!r} is not a whole number")
-    return int(value)
+    return int(number)
 
 
-def _ramp(value: Any) -> tuple[int, ...]:
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = (value,)
+def _ramp(value: object) -> tuple[int, ...]:
     if isinstance(value, str):
-        value = [part for part in value.replace(",", " ").split()]
-    try:
-        ramp = tuple(int(part) for part in value)
-    except (TypeError, ValueError):
-        raise InvalidSetting(f"chunk_ramp: {value!r} is not like (4, 10)") from None
-    if not ramp:
-        raise InvalidSetting("chunk_ramp: at least one frame count is needed, like (10,)")
-    return ramp
+        texts = value.replace(",", " ").split()
+        parts: list[object] = [int(t) if t.isdecimal() else t for t in texts]
+    elif isinstance(value, Iterable):
+        parts = list(cast("Iterable[object]", value))
+    else:
+        parts = [value]
+    if not parts:
+        raise InvalidSetting("chunk_ramp: at least one frame count is needed, like (4, 10)")
+    return tuple(_whole("chunk_ramp", part) for part in parts)
 
 
 def _check(name: str, value: Any, prepared: Prepared) -> None:
