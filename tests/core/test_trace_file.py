@@ -1,0 +1,67 @@
+"""Saved traces: every record type comes back equal, equal traces are equal files."""
+
+from __future__ import annotations
+
+import pytest
+
+from voxserve.core import trace_file
+from voxserve.core.chunk import Urgency, UrgencyReason
+from voxserve.core.errors import InvalidInput
+from voxserve.core.events import (
+    AdmissionNote,
+    ChunkLife,
+    HostDelay,
+    LaneSpan,
+    OverloadChange,
+    RequestChange,
+    SettingChange,
+)
+from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.request import FinishReason, RequestState
+from voxserve.core.trace_file import SavedTrace
+
+RECORDS = (
+    LaneSpan(LaneName.LM, JobKind.DECODE, 4, 2, 2, 100, 0.1, 0.2, 0.25, (1, 2), 1),
+    ChunkLife(
+        request_id=1,
+        index=0,
+        first_frame=0,
+        num_frames=10,
+        is_last=False,
+        ready_s=0.3,
+        head_s=0.3,
+        urgency=Urgency.URGENT,
+        reason=UrgencyReason.FIRST,
+        promoted_s=None,
+        launched_s=0.31,
+        delivered_s=None,
+        deadline_s=0.5,
+        slack_s=0.1,
+        audio_s=0.8,
+        stall_s=0.0,
+        lane=LaneName.URGENT,
+        job_id=9,
+    ),
+    RequestChange(1, RequestState.DONE, 1.0, FinishReason.LENGTH, "why", 20),
+    SettingChange(1.0, "background_batch", "8", "16"),
+    AdmissionNote(1.0, 1, False, "slack"),
+    OverloadChange(1.0, True, "late"),
+    HostDelay(1.0, 0.002),
+)
+
+
+def test_round_trip(tmp_path):
+    trace = SavedTrace(RECORDS, 0.08, 24000, {"rate_rps": 48.0})
+    trace_file.save(trace, tmp_path / "a.gz")
+    trace_file.save(trace, tmp_path / "b.gz")
+    assert trace_file.load(tmp_path / "a.gz") == trace
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+    (tmp_path / "plain").write_bytes(trace_file.to_bytes(trace))
+    assert trace_file.load(tmp_path / "plain") == trace
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"format": "other"}\n', b"\x1f\x8bnothing"])
+def test_other_files_are_refused(tmp_path, content):
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(InvalidInput, match="trace"):
+        trace_file.load(tmp_path / "x")

@@ -1,0 +1,124 @@
+"""Saved traces: gzip JSON lines, a header and then one record a line; same records, same bytes.
+
+A line is ``{"type": "LaneSpan", ...the record's fields...}``; the header is
+``{"format": "voxserve-trace", "version": 1, "frame_s": ..., "sample_rate_hz": ..., ...}``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import types
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from functools import cache
+from pathlib import Path
+from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+
+from voxserve.core import events
+from voxserve.core.errors import InvalidInput
+from voxserve.core.events import Record
+
+FORMAT = "voxserve-trace"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTrace:
+    """A trace with what is needed to read it away from its engine.
+
+    Attributes:
+        about: Anything else worth knowing (model, device, settings, rate, seed), JSON-ready.
+    """
+
+    records: tuple[Record, ...]
+    frame_s: float
+    sample_rate_hz: int
+    about: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+def to_bytes(trace: SavedTrace) -> bytes:
+    """The uncompressed file."""
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "frame_s": trace.frame_s,
+        "sample_rate_hz": trace.sample_rate_hz,
+        "about": trace.about,
+    }
+    lines = [json.dumps(header)]
+    lines += [json.dumps(_to_json(record)) for record in trace.records]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def save(trace: SavedTrace, path: str | Path) -> None:
+    """Writes a trace, compressed."""
+    # NOTE: no time stamp and no file name inside, so that equal traces are equal files.
+    Path(path).write_bytes(gzip.compress(to_bytes(trace), mtime=0))
+
+
+def load(path: str | Path) -> SavedTrace:
+    """Reads a trace written by `save`.
+
+    Raises:
+        InvalidInput: Not a trace file, or unreadable.
+    """
+    try:
+        raw = Path(path).read_bytes()
+        if raw[:2] == b"\x1f\x8b":
+            raw = gzip.decompress(raw)
+        return from_bytes(raw)
+    except OSError as error:
+        raise InvalidInput(f"trace {path}: {error.strerror or error}") from None
+    except (ValueError, LookupError, TypeError, EOFError) as error:
+        raise InvalidInput(f"trace {path}: not a saved trace ({error!r})") from None
+
+
+def from_bytes(raw: bytes) -> SavedTrace:
+    """The trace in an uncompressed file.
+
+    Raises:
+        ValueError: Another format or version.
+    """
+    lines = raw.decode().splitlines()
+    header = json.loads(lines[0])
+    if header.get("format") != FORMAT or header.get("version") != VERSION:
+        raise ValueError(f'the first line is not "format": "{FORMAT}", "version": {VERSION}')
+    records = tuple(_from_json(json.loads(line)) for line in lines[1:])
+    return SavedTrace(records, header["frame_s"], header["sample_rate_hz"], header["about"])
+
+
+def _to_json(record: Record) -> dict[str, Any]:
+    names, _ = _layout(type(record))
+    row: dict[str, Any] = {"type": type(record).__name__}
+    for name in names:
+        row[name] = getattr(record, name)
+    return row
+
+
+def _from_json(row: dict[str, Any]) -> Record:
+    kind = getattr(events, row.pop("type"))
+    _, readers = _layout(kind)
+    return kind(**{name: readers[name](value) for name, value in row.items()})
+
+
+@cache
+def _layout(kind: type) -> tuple[tuple[str, ...], dict[str, Callable[[Any], Any]]]:
+    """Field names of a record type, and how to read each from JSON."""
+    hints = get_type_hints(kind)
+    names = tuple(item.name for item in fields(kind))
+    return names, {name: _reader(hints[name]) for name in names}
+
+
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """Turns a JSON value back into the annotated type: enums, tuples and optional ones of them."""
+    if get_origin(hint) in (Union, types.UnionType):
+        inner = [_reader(part) for part in get_args(hint) if part is not type(None)]
+        return lambda value: None if value is None else inner[0](value)
+    if get_origin(hint) is tuple:
+        item = _reader(get_args(hint)[0])
+        return lambda value: tuple(item(part) for part in cast(Iterable[Any], value))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    return lambda value: value
