@@ -61,6 +61,7 @@ class Prepared:
         max_context_tokens: Prompt and frames of one piece together.
         lm_depth: Jobs the LM lane may have in flight (2: the next step is launched before the
             previous one's end flags are read).
+        max_request_frames: Frames of the longest request.
     """
 
     splits: tuple[Split, ...]
@@ -74,6 +75,7 @@ class Prepared:
     kv_page_tokens: int = 64
     max_context_tokens: int = 2048
     lm_depth: int = 1
+    max_request_frames: int = 8192
 
 
 LANE_MODES = ("partitioned_urgent", "time_sharing")
