@@ -1,0 +1,184 @@
+"""Static Plotly figures of a trace, for paused views and saved notebooks."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (plotly's types are incomplete)
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import plotly.graph_objects as go
+
+from voxserve.core.chunk import Urgency
+from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
+from voxserve.core.jobs import JobKind, LaneName
+
+# Okabe-Ito; outcomes also differ by shape.
+PREFILL, DECODE, CODEC, URGENT, STALL = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
+_ROWS = {
+    LaneName.LM: "LM",
+    LaneName.BACKGROUND: "codec (background)",
+    LaneName.URGENT: "codec (urgent)",
+}
+_DEADLINES = "deadlines"
+
+
+def timeline_figure(
+    records: Iterable[Record],
+    *,
+    window_s: float | None = 8.0,
+    end_s: float | None = None,
+    margin_s: float | None = None,
+) -> Any:
+    """Lanes, deadlines, stalls and slack as one figure with hover texts.
+
+    Args:
+        records: A trace or its records.
+        window_s: Seconds before `end_s` that are shown; None shows all.
+        end_s: Engine time of the right edge; the last record's unless given.
+        margin_s: Draws the urgency margin into the slack panel.
+
+    Returns:
+        A `plotly.graph_objects.Figure`; times are seconds since the left edge.
+    """
+    held = list(records)
+    spans = [record for record in held if isinstance(record, LaneSpan)]
+    chunks = [r for r in held if isinstance(r, ChunkLife) and r.delivered_s is not None]
+    changes = [record for record in held if isinstance(record, SettingChange)]
+    ends = [span.end_s for span in spans] or [0.0]
+    end_s = max(ends) if end_s is None else end_s
+    starts = [span.start_s for span in spans] or [0.0]
+    from_s = min(starts) if window_s is None else end_s - window_s
+    spans = [span for span in spans if span.end_s >= from_s and span.start_s <= end_s]
+    chunks = [c for c in chunks if c.delivered_s is not None and from_s <= c.delivered_s <= end_s]
+    figure = go.Figure()
+    for trace in [*_bars(spans, from_s), *_deadlines(chunks, from_s), *_slack(chunks, from_s)]:
+        figure.add_trace(trace)
+    _decorate(figure, end_s - from_s, margin_s)
+    for change in changes:
+        if from_s <= change.time_s <= end_s:
+            text = f"{change.name} {change.old} → {change.new}"
+            figure.add_vline(change.time_s - from_s, line_dash="dot", annotation_text=text)
+    return figure
+
+
+def _bars(spans: list[LaneSpan], from_s: float) -> list[Any]:
+    groups: dict[tuple[str, str, str], list[LaneSpan]] = {}
+    for span in spans:
+        groups.setdefault(_look(span), []).append(span)
+    return [
+        go.Bar(
+            name=name,
+            orientation="h",
+            base=[span.start_s - from_s for span in rows],
+            x=[span.end_s - span.start_s for span in rows],
+            y=[_ROWS[span.lane] for span in rows],
+            text=[_span_text(span) for span in rows],
+            textposition="none",
+            hovertemplate="%{text}<extra></extra>",
+            marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": shape}},
+        )
+        for (name, colour, shape), rows in groups.items()
+    ]
+
+
+def _look(span: LaneSpan) -> tuple[str, str, str]:
+    """Name, colour and hatch."""
+    if span.kind is JobKind.PREFILL:
+        return "prefill", PREFILL, "/"
+    if span.kind is JobKind.DECODE:
+        return "decode", DECODE, ""
+    return ("urgent codec", URGENT, "") if span.lane is LaneName.URGENT else ("codec", CODEC, "")
+
+
+def _span_text(span: LaneSpan) -> str:
+    where = f"{span.sms} SMs (threads)" if span.sms else "whole device"
+    return (
+        f"<b>{span.kind}</b> of {span.batch} (bucket {span.bucket}), {where}<br>"
+        f"ran {1000 * (span.end_s - span.start_s):.1f} ms, "
+        f"queued {1000 * (span.start_s - span.queued_s):.1f} ms before"
+    )
+
+
+def _chunk_text(chunk: ChunkLife) -> str:
+    spare_s = (chunk.deadline_s or 0.0) - (chunk.delivered_s or 0.0)
+    when = f"in time by {spare_s:.3f} s" if spare_s >= 0 else f"late by {-spare_s:.3f} s"
+    return (
+        f"<b>request {chunk.request_id}, chunk {chunk.index}</b><br>"
+        f"{chunk.urgency}: {chunk.reason}<br>{when}"
+    )
+
+
+def _deadlines(chunks: list[ChunkLife], from_s: float) -> list[Any]:
+    due = [c for c in chunks if c.deadline_s is not None and c.delivered_s is not None]
+    met = [c for c in due if (c.delivered_s or 0.0) <= (c.deadline_s or 0.0)]
+    missed = [c for c in due if (c.delivered_s or 0.0) > (c.deadline_s or 0.0)]
+    stalls = [c for c in missed if c.stall_s > 0]
+    return [
+        _points("deadline met", met, [c.deadline_s for c in met], from_s, "line-ns", "#888"),
+        _points("missed", missed, [c.deadline_s for c in missed], from_s, "x-thin", STALL),
+        _points("stall", stalls, [c.delivered_s for c in stalls], from_s, "triangle-down", STALL),
+    ]
+
+
+def _points(
+    name: str,
+    rows: list[ChunkLife],
+    times: list[float | None],
+    from_s: float,
+    symbol: str,
+    colour: str,
+) -> Any:
+    return go.Scatter(
+        name=name,
+        mode="markers",
+        x=[(time_s or 0.0) - from_s for time_s in times],
+        y=[_DEADLINES] * len(rows),
+        text=[_chunk_text(chunk) for chunk in rows],
+        hovertemplate="%{text}<extra></extra>",
+        marker={
+            "symbol": symbol,
+            "size": 10,
+            "color": colour,
+            "line": {"width": 2, "color": colour},
+        },
+    )
+
+
+def _slack(chunks: list[ChunkLife], from_s: float) -> list[Any]:
+    known = [c for c in chunks if c.slack_s is not None and c.launched_s is not None]
+    return [
+        go.Scatter(
+            name=f"slack, {urgency}",
+            mode="markers",
+            x=[(c.launched_s or 0.0) - from_s for c in known if c.urgency is urgency],
+            y=[c.slack_s for c in known if c.urgency is urgency],
+            yaxis="y2",
+            marker={"symbol": symbol, "color": colour, "size": 7},
+        )
+        for urgency, symbol, colour in (
+            (Urgency.URGENT, "diamond", URGENT),
+            (Urgency.BACKGROUND, "circle", CODEC),
+        )
+    ]
+
+
+def _decorate(figure: Any, width_s: float, margin_s: float | None) -> None:
+    rows = [_DEADLINES, *reversed(_ROWS.values())]
+    figure.update_layout(
+        template="plotly_white",
+        barmode="overlay",
+        bargap=0.15,
+        height=420,
+        margin={"l": 130, "r": 20, "t": 40, "b": 44},
+        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        xaxis={"title": "seconds", "range": [0, width_s]},
+        yaxis={"domain": [0.36, 1], "categoryorder": "array", "categoryarray": rows},
+        yaxis2={"domain": [0, 0.28], "title": "slack, s"},
+    )
+    if margin_s is not None:
+        figure.add_hline(
+            margin_s, yref="y2", line_dash="dash", line_color=URGENT, annotation_text="margin"
+        )

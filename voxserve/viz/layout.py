@@ -1,0 +1,128 @@
+"""Arranges the workbench's parts; places and looks are in `static/workbench.css`."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# (ipywidgets carries no types)
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+import ipywidgets
+
+from voxserve.core.protocols import EngineStats, SpeechEngine
+from voxserve.viz.controls import Controls
+from voxserve.viz.player import Player
+from voxserve.viz.publisher import BUSY_S
+
+STYLE = {"description_width": "96px"}
+WIDE = {"width": "auto"}
+
+
+class Parts:
+    """Every plain widget of the workbench, and `box`, which holds them all."""
+
+    def __init__(
+        self,
+        controls: Controls,
+        timeline: Any,
+        player: Player,
+        numbers: Any,
+        text: str,
+        max_rate: float,
+    ) -> None:
+        self.header = named("header", ipywidgets.HTML())
+        self.status = named("status", ipywidgets.HTML())
+        self.detail = named("detail", ipywidgets.HTML())
+        self.text = ipywidgets.Textarea(value=text, rows=2, tooltip="Text to speak")
+        self.speak = ipywidgets.Button(description="Speak", icon="play", button_style="primary")
+        self.stop = ipywidgets.Button(
+            description="Stop", icon="stop", tooltip="Cancel what is being spoken"
+        )
+        self.rate = ipywidgets.FloatSlider(
+            max=max_rate,
+            step=max_rate / 40,
+            description="Rate, req/s",
+            tooltip="Background requests per second: open loop, nobody hears them.",
+            continuous_update=False,
+            readout_format=".1f",
+            style=STYLE,
+            layout=WIDE,
+        )
+        buttons = named("buttons", ipywidgets.VBox([self.speak, self.stop]))
+        listen = ipywidgets.VBox([ipywidgets.HBox([self.text, buttons]), player])
+        areas = [
+            named("area-controls", self._column(controls, player)),
+            named("area-timeline", ipywidgets.VBox([timeline, self.detail])),
+            named("area-listen", listen),
+            named("area-numbers", numbers),
+        ]
+        grid = named("grid", ipywidgets.Box(areas))
+        self.box = named("workbench", ipywidgets.VBox([self.header, grid, self.status]))
+
+    def _column(self, controls: Controls, player: Player) -> Any:
+        return ipywidgets.VBox(
+            [
+                caption("Partition"),
+                *controls.box("lane_mode", "sm_split"),
+                caption("Urgency and batching"),
+                *controls.box("urgency_margin_s", "background_batch", "max_decode_batch"),
+                caption("Admission and load"),
+                *controls.box("admission"),
+                self.rate,
+                caption("Listener"),
+                _milliseconds(player, "prebuffer_s", "Prebuffer, ms", "Audio kept before playing."),
+                _milliseconds(player, "jitter_s", "Jitter, ms", "Random network delay to imitate."),
+            ]
+        )
+
+    def close(self) -> None:
+        """Closes every widget."""
+        for widget in _descendants(self.box):
+            widget.close()
+
+
+def named(name: str, widget: Any) -> Any:
+    """Adds the class that `workbench.css` knows the widget by."""
+    widget.add_class(f"vs-{name}")
+    return widget
+
+
+def caption(text: str) -> Any:
+    """A group's heading."""
+    return named("caption", ipywidgets.HTML(html.escape(text)))
+
+
+def header_html(engine: SpeechEngine, stats: EngineStats, lateness_s: float) -> str:
+    """Model, device, state, and a badge while the kernel is too busy to show things in time."""
+    state = stats.state.split(":")[0]
+    busy = ""
+    if max(lateness_s, stats.kernel_delay_s) > BUSY_S:
+        busy = '<span class="vs-badge vs-busy">kernel busy: numbers come late</span>'
+    return (
+        f"<b>voxserve</b> {html.escape(engine.model_name)} on {html.escape(engine.device_name)}"
+        f'<span class="vs-badge vs-state-{html.escape(state)}">{html.escape(stats.state)}</span>'
+        f'{busy}<span class="vs-clock">engine clock {stats.now_s:.0f} s</span>'
+    )
+
+
+def _milliseconds(player: Player, trait: str, label: str, tooltip: str) -> Any:
+    slider = ipywidgets.IntSlider(
+        value=round(1000 * getattr(player, trait)),
+        max=1000,
+        step=20,
+        description=label,
+        tooltip=tooltip,
+        style=STYLE,
+        layout=WIDE,
+    )
+    slider.observe(lambda change: setattr(player, trait, change["new"] / 1000), names="value")
+    return slider
+
+
+def _descendants(widget: Any) -> list[Any]:
+    found = [widget]
+    for child in getattr(widget, "children", ()):
+        found += _descendants(child)
+    return found

@@ -1,0 +1,94 @@
+"""Requests whose audio goes to the player: one small thread per stream, from engine to browser."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from voxserve.core.errors import RequestCancelled, VoxserveError
+from voxserve.core.protocols import AudioChunk, AudioStream, SpeechEngine
+from voxserve.viz.player import Player
+
+MIN_MESSAGE_S = 0.1  # smaller messages choke a browser
+
+
+class Listening:
+    """Speaks texts and hands their chunks to the player.
+
+    Args:
+        report: Told what went wrong, from any thread.
+    """
+
+    def __init__(self, engine: SpeechEngine, player: Player, report: Callable[[str], None]) -> None:
+        self.engine = engine
+        self.player = player
+        self._report = report
+        self._lock = threading.Lock()
+        self._streams: dict[int, AudioStream] = {}
+
+    @property
+    def active(self) -> list[int]:
+        """Request ids that are still being delivered."""
+        with self._lock:
+            return list(self._streams)
+
+    def speak(self, text: str, **options: Any) -> int:
+        """Starts a request and returns its id; its audio follows on a thread of its own."""
+        stream = self.engine.stream(text, **options)
+        with self._lock:
+            self._streams[stream.request_id] = stream
+        name = f"voxserve-listen-{stream.request_id}"
+        threading.Thread(target=self._deliver, args=(stream,), name=name, daemon=True).start()
+        return stream.request_id
+
+    def stop(self) -> None:
+        """Cancels every request being spoken and silences the player."""
+        with self._lock:
+            streams = list(self._streams.values())
+        for stream in streams:
+            stream.cancel()
+        for stream_id in list(self.player.heard):
+            if not self.player.heard[stream_id].is_done:
+                self.player.stop(stream_id)
+
+    def _deliver(self, stream: AudioStream) -> None:
+        request_id = stream.request_id
+        try:
+            for chunk in _merged(stream, self.engine.sample_rate_hz):
+                self._push(request_id, chunk)
+            self.player.end(request_id)
+        except RequestCancelled:
+            self.player.stop(request_id)
+        except VoxserveError as error:
+            self.player.end(request_id)
+            self._report(str(error))
+        finally:
+            with self._lock:
+                self._streams.pop(request_id, None)
+
+    def _push(self, request_id: int, chunks: list[AudioChunk]) -> None:
+        first, last = chunks[0], chunks[-1]
+        pcm = first.pcm if len(chunks) == 1 else np.concatenate([chunk.pcm for chunk in chunks])
+        self.player.push(
+            request_id,
+            pcm,
+            end=last.ref.is_last,
+            chunk=first.ref.index,
+            late=any(chunk.stall_s > 0 for chunk in chunks),
+        )
+
+
+def _merged(stream: AudioStream, sample_rate_hz: int) -> Iterator[list[AudioChunk]]:
+    """Groups chunks shorter than a message should be with what follows them."""
+    group: list[AudioChunk] = []
+    for chunk in stream:
+        group.append(chunk)
+        num_samples = sum(len(one.pcm) for one in group)
+        if num_samples >= MIN_MESSAGE_S * sample_rate_hz or chunk.ref.is_last:
+            yield group
+            group = []
+    if group:
+        yield group

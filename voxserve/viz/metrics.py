@@ -1,0 +1,148 @@
+"""The numbers of the last seconds, kept up to date from trace deltas. No widgets here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from voxserve.core.events import ChunkLife, LaneSpan, Record, RequestChange
+from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.request import RequestState
+
+STALL_S = 0.010  # stalls of a request adding up to this make it a stalled request
+
+
+@dataclass(slots=True)
+class RequestLife:
+    """One request as far as the numbers need it; times in engine seconds."""
+
+    arrival_s: float
+    ttfa_s: float | None = None
+    stall_s: float = 0.0
+    ended_s: float | None = None
+    state: RequestState = RequestState.WAITING
+
+    def meets(self, ttfa_target_s: float) -> bool:
+        """Whether a finished request met the objective."""
+        is_done = self.state is RequestState.DONE and self.ttfa_s is not None
+        return is_done and (self.ttfa_s or 0.0) <= ttfa_target_s and self.stall_s < STALL_S
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A window's summary; None where nothing happened. Shares are 0 to 1."""
+
+    window_s: float
+    ttfa_p50_s: float | None
+    ttfa_p90_s: float | None
+    attainment: float | None
+    goodput_rps: float
+    num_stalled: int
+    stall_s: float
+    lane_busy: dict[LaneName, float]
+    decode_batch: float | None
+    codec_batch: float | None
+    num_ended: int
+
+
+@dataclass
+class LiveNumbers:
+    """Rolling summary over the last `window_s` seconds.
+
+    Cancelled requests are no offered load that was missed: they don't enter attainment.
+    """
+
+    window_s: float = 30.0
+    requests: dict[int, RequestLife] = field(default_factory=dict[int, RequestLife])
+    _spans: deque[LaneSpan] = field(default_factory=deque[LaneSpan])
+    _start_s: float | None = None
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Takes in a delta of the trace."""
+        for record in records:
+            if isinstance(record, LaneSpan):
+                self._spans.append(record)
+            elif isinstance(record, RequestChange):
+                self._change(record)
+            elif isinstance(record, ChunkLife):
+                self._chunk(record)
+
+    def _change(self, change: RequestChange) -> None:
+        life = self.requests.setdefault(change.request_id, RequestLife(change.time_s))
+        life.state = change.state
+        if change.state.is_final:
+            life.ended_s = change.time_s
+
+    def _chunk(self, chunk: ChunkLife) -> None:
+        life = self.requests.get(chunk.request_id)
+        if life is None or chunk.delivered_s is None:
+            return
+        if life.ttfa_s is None and chunk.audio_s > 0:
+            life.ttfa_s = chunk.delivered_s - life.arrival_s
+        life.stall_s += chunk.stall_s
+
+    def summary(self, now_s: float, ttfa_target_s: float) -> Numbers:
+        """Forgets what is too old and sums up the rest."""
+        from_s = now_s - self.window_s
+        self._forget(from_s)
+        lives = list(self.requests.values())
+        ttfas = [
+            life.ttfa_s
+            for life in lives
+            if life.ttfa_s is not None and life.arrival_s + life.ttfa_s >= from_s
+        ]
+        ended = [
+            life
+            for life in lives
+            if life.ended_s is not None and life.state is not RequestState.CANCELLED
+        ]
+        met = sum(life.meets(ttfa_target_s) for life in ended)
+        return Numbers(
+            window_s=self.window_s,
+            ttfa_p50_s=_percentile(ttfas, 50),
+            ttfa_p90_s=_percentile(ttfas, 90),
+            attainment=met / len(ended) if ended else None,
+            goodput_rps=met / self.window_s,
+            num_stalled=sum(life.stall_s >= STALL_S for life in lives),
+            stall_s=sum(life.stall_s for life in lives),
+            lane_busy=self._busy(now_s),
+            decode_batch=self._mean_batch(JobKind.DECODE, now_s),
+            codec_batch=self._mean_batch(JobKind.CODEC, now_s),
+            num_ended=len(ended),
+        )
+
+    def _forget(self, from_s: float) -> None:
+        while self._spans and self._spans[0].end_s < from_s:
+            self._spans.popleft()
+        old = [
+            request_id
+            for request_id, life in self.requests.items()
+            if life.ended_s is not None and life.ended_s < from_s
+        ]
+        for request_id in old:
+            del self.requests[request_id]
+
+    def _busy(self, now_s: float, over_s: float = 2.0) -> dict[LaneName, float]:
+        """Share of the last `over_s` each lane was busy: short, so that a knob's effect shows."""
+        sums = dict.fromkeys(LaneName, 0.0)
+        for span in reversed(self._spans):
+            if span.end_s < now_s - over_s:
+                break
+            sums[span.lane] += span.end_s - max(span.start_s, now_s - over_s)
+        return {lane: min(1.0, busy_s / over_s) for lane, busy_s in sums.items()}
+
+    def _mean_batch(self, kind: JobKind, now_s: float, over_s: float = 2.0) -> float | None:
+        sizes: list[int] = []
+        for span in reversed(self._spans):
+            if span.end_s < now_s - over_s:
+                break
+            if span.kind is kind:
+                sizes.append(span.batch)
+        return sum(sizes) / len(sizes) if sizes else None
+
+
+def _percentile(values: list[float], percent: float) -> float | None:
+    return float(np.percentile(values, percent)) if values else None

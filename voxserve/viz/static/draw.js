@@ -1,0 +1,258 @@
+// Draws the live view on a canvas: three lanes, deadlines, slack. About 1 ms a frame, because on a
+// laptop the browser shares its cores with the engine.
+import { isLate, slackTop, slackY, xOf } from "./tracks.js";
+
+// Okabe-Ito. Kinds also differ by lane or hatch, outcomes by shape, never by colour alone.
+export const COLOURS = {
+  prefill: "#0072B2",
+  decode: "#E69F00",
+  codec: "#009E73",
+  urgent: "#CC79A7",
+  stall: "#D55E00",
+  heard: "#56B4E9",
+};
+
+/** Text and line colours of the page's theme. */
+export function themeOf(element) {
+  const css = getComputedStyle(element);
+  const read = (name, otherwise) => css.getPropertyValue(name).trim() || otherwise;
+  return {
+    text: read("--jp-ui-font-color1", "#222"),
+    faint: read("--jp-ui-font-color2", "#666"),
+    line: read("--jp-border-color2", "#ddd"),
+    paper: read("--jp-layout-color0", "#fff"),
+    lane: read("--jp-layout-color1", "#f7f7f7"),
+    font: `11px ${read("--jp-ui-font-family", "system-ui, sans-serif")}`,
+  };
+}
+
+/** Paints one frame. `view` is {from, to, now, margin}. */
+export function draw(g, box, seen, view, theme, names, selected) {
+  g.clearRect(0, 0, box.width, box.height);
+  g.font = theme.font;
+  drawFrame(g, box, view, theme, names);
+  g.save();
+  g.beginPath();
+  g.rect(box.left, 0, box.right - box.left, box.height);
+  g.clip();
+  drawSpans(g, box, seen.spans, view, theme);
+  drawMarks(g, box, seen.marks, view, theme);
+  drawDeadlines(g, box, seen, view, theme);
+  drawSlack(g, box, seen.chunks, view, theme);
+  if (selected) drawSelection(g, box, selected, view, theme);
+  g.restore();
+}
+
+function drawFrame(g, box, view, theme, names) {
+  g.textBaseline = "middle";
+  g.textAlign = "right";
+  const rows = [...box.lanes, box.deadlines];
+  rows.forEach((row, i) => {
+    g.fillStyle = theme.lane;
+    g.fillRect(box.left, row.y, box.right - box.left, row.h);
+    g.fillStyle = theme.text;
+    g.fillText(names[i], box.left - 8, row.y + row.h / 2);
+  });
+  g.strokeStyle = theme.line;
+  g.lineWidth = 1;
+  g.textBaseline = "alphabetic";
+  g.textAlign = "center";
+  for (let t = Math.ceil(view.from - view.now); t <= view.to - view.now; t += 1) {
+    const x = Math.round(xOf(box, view, view.now + t)) + 0.5;
+    line(g, x, box.top, x, box.bottom);
+    if (x > box.right - 24 && t !== 0) continue;
+    g.fillStyle = t === 0 ? theme.text : theme.faint;
+    g.fillText(t === 0 ? "now" : t > 0 ? `+${t} s` : `−${-t} s`, x, box.height - 6);
+  }
+  g.strokeStyle = theme.text;
+  const x = Math.round(xOf(box, view, view.now)) + 0.5;
+  line(g, x, box.top, x, box.bottom);
+}
+
+function drawSpans(g, box, spans, view, theme) {
+  const largest = [1, 1, 1];
+  for (const s of spans) largest[s.lane] = Math.max(largest[s.lane], s.batch);
+  g.textAlign = "center";
+  g.textBaseline = "middle";
+  for (const s of spans) {
+    const row = box.lanes[s.lane];
+    const x = xOf(box, view, s.start_s);
+    const w = Math.max(1, xOf(box, view, s.end_s) - x);
+    const h = row.h * (s.kind === 0 ? 1 : 0.35 + (0.65 * s.batch) / largest[s.lane]);
+    const y = row.y + row.h - h;
+    g.fillStyle = colourOf(s);
+    g.fillRect(x, y, w > 3 ? w - 0.7 : w, h);
+    if (s.kind === 0) hatch(g, x, y, w, h, theme.paper);
+    if (w > 22 && h > 12) {
+      g.fillStyle = "#111";
+      g.fillText(`×${s.batch}`, x + w / 2, y + h / 2);
+    }
+  }
+}
+
+export function colourOf(span) {
+  if (span.kind === 0) return COLOURS.prefill;
+  if (span.kind === 1) return COLOURS.decode;
+  return span.lane === 2 ? COLOURS.urgent : COLOURS.codec;
+}
+
+function hatch(g, x, y, w, h, colour) {
+  g.save();
+  g.beginPath();
+  g.rect(x, y, w, h);
+  g.clip();
+  g.strokeStyle = colour;
+  g.globalAlpha = 0.55;
+  for (let at = x - h; at < x + w; at += 5) line(g, at, y + h, at + h, y);
+  g.restore();
+}
+
+function drawMarks(g, box, marks, view, theme) {
+  g.save();
+  g.strokeStyle = theme.text;
+  g.fillStyle = theme.text;
+  g.setLineDash([2, 3]);
+  g.textAlign = "left";
+  g.textBaseline = "alphabetic";
+  let free = -Infinity; // texts of changes close together would overlap: skip those
+  for (const m of marks) {
+    const x = Math.round(xOf(box, view, m.time_s)) + 0.5;
+    line(g, x, 4, x, box.bottom);
+    const width = g.measureText(m.text).width;
+    // Near the right edge the text goes to the left of its line.
+    const at = x + 4 + width > box.right ? x - 4 - width : x + 4;
+    if (at > free) {
+      g.fillText(m.text, at, 12);
+      free = at + width + 8;
+    }
+  }
+  g.restore();
+}
+
+function drawDeadlines(g, box, seen, view, theme) {
+  const { y, h } = box.deadlines;
+  const middle = y + h / 2;
+  for (const c of seen.chunks) {
+    const x = xOf(box, view, c.deadline_s);
+    if (!isLate(c)) {
+      g.strokeStyle = theme.text;
+      g.lineWidth = c.index === 0 ? 2.5 : 1;
+      line(g, x, y + h * 0.25, x, y + h * 0.75);
+      if (c.index === 0) disc(g, x, middle, 3.5, theme.text);
+      continue;
+    }
+    // The silence itself: from the deadline to the delivery.
+    const late = xOf(box, view, c.delivered_s) - x;
+    g.fillStyle = COLOURS.stall;
+    g.globalAlpha = 0.35;
+    g.fillRect(x, y, late, h);
+    g.globalAlpha = 1;
+    g.strokeStyle = COLOURS.stall;
+    g.lineWidth = 2;
+    cross(g, x, middle, 4);
+    if (c.stall_s > 0) triangle(g, x + late, middle, 6, COLOURS.stall, true);
+  }
+  for (const s of seen.heard) {
+    triangle(g, xOf(box, view, s.time_s), y + h - 4, 6, COLOURS.heard, false);
+  }
+  g.lineWidth = 1;
+}
+
+function drawSlack(g, box, chunks, view, theme) {
+  const top = slackTop(chunks);
+  const zero = slackY(box, top, 0);
+  g.fillStyle = COLOURS.stall;
+  g.globalAlpha = 0.1;
+  g.fillRect(box.left, zero, box.right - box.left, box.slack.y + box.slack.h - zero);
+  g.globalAlpha = 1;
+  g.strokeStyle = theme.text;
+  line(g, box.left, zero, box.right, zero);
+  g.save();
+  g.setLineDash([5, 4]);
+  g.strokeStyle = COLOURS.urgent;
+  const margin = slackY(box, top, view.margin);
+  line(g, box.left, margin, box.right, margin);
+  g.restore();
+  for (const c of chunks) {
+    if (!Number.isFinite(c.slack_s)) continue;
+    const x = xOf(box, view, c.launched_s);
+    const y = slackY(box, top, c.slack_s);
+    if (c.slack_s < 0) triangle(g, x, y, 5, COLOURS.stall, true);
+    else if (c.urgency === 0) diamond(g, x, y, 5, COLOURS.urgent);
+    else disc(g, x, y, 3.2, COLOURS.codec);
+  }
+}
+
+/** Scale of the slack panel, in the left gutter (outside the clip of the data). */
+export function drawSlackScale(g, box, chunks, view, theme) {
+  const top = slackTop(chunks);
+  g.font = theme.font;
+  g.textAlign = "right";
+  g.textBaseline = "middle";
+  g.fillStyle = theme.faint;
+  g.fillText(`${top.toFixed(1)} s`, box.left - 8, box.slack.y + 6);
+  g.fillText("0", box.left - 8, slackY(box, top, 0));
+  g.fillStyle = theme.text;
+  g.fillText("slack", box.left - 8, box.slack.y + box.slack.h * 0.38);
+  g.textAlign = "left";
+  g.fillStyle = COLOURS.urgent;
+  g.textBaseline = "bottom";
+  const text = `urgency margin ${Math.round(view.margin * 1000)} ms`;
+  g.fillText(text, box.left + 4, slackY(box, top, view.margin) - 1);
+}
+
+/** A chunk's life as one line above the lanes: ready, launched, delivered, due. */
+function drawSelection(g, box, c, view, theme) {
+  const from = xOf(box, view, c.ready_s);
+  const to = xOf(box, view, Math.max(c.delivered_s, c.deadline_s || 0));
+  g.strokeStyle = theme.text;
+  g.lineWidth = 2;
+  g.strokeRect(from, box.top - 1, to - from, box.deadlines.y + box.deadlines.h - box.top + 2);
+  g.lineWidth = 1;
+  for (const time of [c.launched_s, c.delivered_s]) {
+    const x = xOf(box, view, time);
+    line(g, x, box.top, x, box.deadlines.y + box.deadlines.h);
+  }
+}
+
+function line(g, x0, y0, x1, y1) {
+  g.beginPath();
+  g.moveTo(x0, y0);
+  g.lineTo(x1, y1);
+  g.stroke();
+}
+
+function cross(g, x, y, r) {
+  line(g, x - r, y - r, x + r, y + r);
+  line(g, x - r, y + r, x + r, y - r);
+}
+
+function disc(g, x, y, r, colour) {
+  g.fillStyle = colour;
+  g.beginPath();
+  g.arc(x, y, r, 0, 2 * Math.PI);
+  g.fill();
+}
+
+function diamond(g, x, y, r, colour) {
+  polygon(g, [[x, y - r], [x + r, y], [x, y + r], [x - r, y]], colour, true);
+}
+
+/** Pointing down; solid for the server's stalls, open for the listener's. */
+function triangle(g, x, y, r, colour, solid) {
+  polygon(g, [[x - r, y - r], [x + r, y - r], [x, y + r]], colour, solid);
+}
+
+function polygon(g, points, colour, solid) {
+  g.beginPath();
+  points.forEach(([x, y], i) => (i ? g.lineTo(x, y) : g.moveTo(x, y)));
+  g.closePath();
+  g.fillStyle = colour;
+  g.strokeStyle = colour;
+  if (solid) g.fill();
+  else {
+    g.lineWidth = 2;
+    g.stroke();
+    g.lineWidth = 1;
+  }
+}

@@ -1,0 +1,163 @@
+// The frozen view as a Plotly figure: every bar and chunk can be hovered and zoomed. Plotly comes
+// from the kernel once a page, so nothing is fetched from the internet or saved in the notebook.
+import { COLOURS, colourOf } from "./draw.js";
+import { isLate, seconds } from "./tracks.js";
+
+/** Resolves to Plotly, or rejects where the page forbids eval (the canvas view stays). */
+export function loadPlotly(model) {
+  globalThis.__voxservePlotly ??= new Promise((resolve, reject) => {
+    const onMessage = async (message, buffers) => {
+      if (message.type !== "plotly") return;
+      model.off("msg:custom", onMessage);
+      try {
+        const zipped = new Blob([buffers[0]]).stream();
+        const plain = zipped.pipeThrough(new DecompressionStream("gzip"));
+        const source = await new Response(plain).text();
+        const module = { exports: {} };
+        new Function("module", "exports", "define", source)(module, module.exports, undefined);
+        resolve(module.exports.newPlot ? module.exports : globalThis.Plotly);
+      } catch (error) {
+        reject(error);
+      }
+    };
+    model.on("msg:custom", onMessage);
+    model.send({ type: "need-plotly" });
+  });
+  return globalThis.__voxservePlotly;
+}
+
+/** Traces and layout of what `seen` holds, in seconds before `view.now`. */
+export function figureOf(seen, view, theme, schema, names) {
+  const at = (time) => time - view.now;
+  return {
+    data: [
+      ...spanTraces(seen.spans, at, schema, names),
+      ...chunkTraces(seen, at, schema, names),
+      ...slackTraces(seen.chunks, view, at),
+    ],
+    layout: layoutOf(seen, view, at, theme, names),
+  };
+}
+
+function spanTraces(spans, at, schema, names) {
+  const groups = new Map();
+  for (const s of spans) {
+    const name = s.kind === 2 ? `codec ${schema.lanes[s.lane]}` : schema.kinds[s.kind];
+    if (!groups.has(name)) groups.set(name, []);
+    groups.get(name).push(s);
+  }
+  return [...groups].map(([name, rows]) => ({
+    type: "bar",
+    orientation: "h",
+    name,
+    base: rows.map((s) => at(s.start_s)),
+    x: rows.map((s) => s.end_s - s.start_s),
+    y: rows.map((s) => names[s.lane]),
+    text: rows.map((s) => spanText(s, schema).join("<br>")),
+    textposition: "none",
+    hovertemplate: "%{text}<extra></extra>",
+    marker: {
+      color: colourOf(rows[0]),
+      line: { width: 0 },
+      pattern: { shape: rows[0].kind === 0 ? "/" : "" },
+    },
+  }));
+}
+
+export function spanText(s, schema) {
+  const unit = s.kind === 0 ? "tokens" : "rows";
+  const where = s.sms ? `${s.sms} SMs (threads)` : "whole device";
+  return [
+    `<b>${schema.kinds[s.kind]}</b> of ${s.batch} (bucket ${s.bucket} ${unit}), ${where}`,
+    `ran ${seconds(s.end_s - s.start_s)}, queued ${seconds(s.start_s - s.queued_s)} before`,
+  ];
+}
+
+export function chunkText(c, schema) {
+  const due = Number.isFinite(c.deadline_s);
+  const spare = c.deadline_s - c.delivered_s;
+  const promoted = Number.isFinite(c.promoted_s) ? ", promoted while it waited" : "";
+  const last = c.is_last ? ", last" : "";
+  return [
+    `<b>request ${c.request_id}, chunk ${c.index}</b> (${c.num_frames} frames${last})`,
+    `${schema.urgencies[c.urgency]}: ${schema.reasons[c.reason]}${promoted}`,
+    `waited ${seconds(c.launched_s - c.ready_s)}, decoded in ${seconds(c.delivered_s - c.launched_s)}`,
+    due ? (spare >= 0 ? `in time by ${seconds(spare)}` : `late by ${seconds(-spare)}`) : "nobody listens",
+  ];
+}
+
+function chunkTraces(seen, at, schema, names) {
+  const late = seen.chunks.filter(isLate);
+  const points = (name, rows, time, symbol, color, text) => ({
+    type: "scatter",
+    mode: "markers",
+    name,
+    x: rows.map(time),
+    y: rows.map(() => names[3]),
+    text: rows.map(text),
+    hovertemplate: "%{text}<extra></extra>",
+    marker: { symbol, color, size: 10, line: { width: 2, color } },
+  });
+  const told = (c) => chunkText(c, schema).join("<br>");
+  const due = (c) => at(c.deadline_s);
+  const met = seen.chunks.filter((c) => c.delivered_s <= c.deadline_s);
+  const stalls = late.filter((c) => c.stall_s > 0);
+  return [
+    points("deadline met", met, due, "line-ns", "#888", told),
+    points("deadline missed", late, due, "x-thin", COLOURS.stall, told),
+    points("server stall", stalls, (c) => at(c.delivered_s), "triangle-down", COLOURS.stall, told),
+    points("listener stall", seen.heard, (h) => at(h.time_s), "triangle-down-open", COLOURS.heard,
+      (h) => `the browser ran dry for ${seconds(h.gap_s)}`),
+  ].filter((trace) => trace.x.length);
+}
+
+function slackTraces(chunks, view, at) {
+  const trace = (name, rows, symbol, color) => ({
+    type: "scatter",
+    mode: "markers",
+    name: `slack, ${name}`,
+    x: rows.map((c) => at(c.launched_s)),
+    y: rows.map((c) => c.slack_s),
+    yaxis: "y2",
+    marker: { symbol, color, size: 8 },
+    hovertemplate: "slack %{y:.3f} s<extra></extra>",
+  });
+  const margin = {
+    type: "scatter",
+    mode: "lines",
+    name: "urgency margin",
+    x: [at(view.from), at(view.to)],
+    y: [view.margin, view.margin],
+    yaxis: "y2",
+    line: { dash: "dash", color: COLOURS.urgent },
+  };
+  return [
+    trace("urgent", chunks.filter((c) => c.urgency === 0), "diamond", COLOURS.urgent),
+    trace("background", chunks.filter((c) => c.urgency === 1), "circle", COLOURS.codec),
+    margin,
+  ];
+}
+
+function layoutOf(seen, view, at, theme, names) {
+  const axis = { gridcolor: theme.line, zerolinecolor: theme.line, linecolor: theme.line };
+  return {
+    barmode: "overlay",
+    bargap: 0.15,
+    margin: { l: 92, r: 10, t: 24, b: 36 },
+    paper_bgcolor: theme.paper,
+    plot_bgcolor: theme.paper,
+    font: { color: theme.text, size: 11 },
+    legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
+    hoverlabel: { align: "left" },
+    xaxis: { ...axis, range: [at(view.from), at(view.to)], title: { text: "seconds before the pause" } },
+    yaxis: { ...axis, domain: [0.34, 1], categoryorder: "array", categoryarray: [...names].reverse() },
+    yaxis2: { ...axis, domain: [0, 0.28], title: { text: "slack, s" }, rangemode: "tozero" },
+    shapes: seen.marks.map((m) => ({
+      type: "line", x0: at(m.time_s), x1: at(m.time_s), y0: 0, y1: 1, yref: "paper",
+      line: { dash: "dot", color: theme.text, width: 1 },
+    })),
+    annotations: seen.marks.map((m) => ({
+      x: at(m.time_s), y: 1, yref: "paper", text: m.text, showarrow: false, xanchor: "left",
+    })),
+  };
+}

@@ -1,0 +1,114 @@
+// One audio context: the worklet where the page is a secure context, else the same mixer on the
+// page's thread, feeding scheduled buffer sources.
+import { Mixer } from "./mixer.js";
+
+const HELD_LIMIT_S = 30; // kept while the browser has not allowed sound yet
+const BLOCK_S = 0.1; // fallback: audio per buffer source
+const AHEAD_S = 0.3; // fallback: how far ahead they are scheduled
+
+export class Sound {
+  /** `onReport({events, streams})` is called ten times a second while anything plays. */
+  constructor(rateHz, workletSource, onReport, onState) {
+    this.rateHz = rateHz;
+    this.onReport = onReport;
+    this.held = []; // messages for the mixer while suspended
+    this.held_s = 0;
+    this.dropped_s = 0;
+    this.context = new AudioContext({ sampleRate: rateHz });
+    this.context.onstatechange = () => {
+      this.flush();
+      onState();
+    };
+    this.ready = this.open(workletSource);
+  }
+
+  get isRunning() {
+    return this.context.state === "running";
+  }
+
+  get mode() {
+    return this.node ? "worklet" : "buffer sources";
+  }
+
+  async open(workletSource) {
+    if (!this.context.audioWorklet) {
+      this.startFallback();
+    } else {
+      const blob = new Blob([workletSource], { type: "text/javascript" });
+      const url = URL.createObjectURL(blob);
+      await this.context.audioWorklet.addModule(url);
+      URL.revokeObjectURL(url);
+      const options = { numberOfInputs: 0, outputChannelCount: [1] };
+      this.node = new AudioWorkletNode(this.context, "voxserve-player", options);
+      this.node.port.onmessage = (event) => this.report(event.data);
+      this.node.connect(this.context.destination);
+    }
+    this.isOpen = true;
+    this.flush();
+  }
+
+  /** Resumes after a user's gesture; browsers refuse sound before one. */
+  async enable() {
+    await this.context.resume();
+    this.flush();
+  }
+
+  send(message) {
+    if (!this.isOpen || !this.isRunning) return this.hold(message);
+    const transfer = message.samples ? [message.samples.buffer] : [];
+    if (this.node) this.node.port.postMessage(message, transfer);
+    else this.mixer.handle(message);
+  }
+
+  /** Nothing is lost while sound is not allowed yet, up to half a minute. */
+  hold(message) {
+    if (message.type === "stop") {
+      this.held = this.held.filter((m) => m.stream !== message.stream);
+    }
+    const seconds = message.samples ? message.samples.length / this.rateHz : 0;
+    if (this.held_s + seconds > HELD_LIMIT_S) this.dropped_s += seconds;
+    else {
+      this.held.push(message);
+      this.held_s += seconds;
+    }
+  }
+
+  flush() {
+    if (!this.isOpen || !this.isRunning) return;
+    const held = this.held;
+    this.held = [];
+    this.held_s = 0;
+    held.forEach((message) => this.send(message));
+  }
+
+  report(data) {
+    if (data.events.length || data.streams.length) this.onReport(data);
+  }
+
+  startFallback() {
+    this.mixer = new Mixer(this.rateHz);
+    let next = 0;
+    this.timer = setInterval(() => {
+      if (!this.isRunning) return;
+      const now = this.context.currentTime;
+      next = Math.max(next, now + 0.02);
+      const events = [];
+      while (next < now + AHEAD_S) {
+        const block = this.context.createBuffer(1, BLOCK_S * this.rateHz, this.rateHz);
+        events.push(...this.mixer.render(block.getChannelData(0), next));
+        const source = this.context.createBufferSource();
+        source.buffer = block;
+        source.connect(this.context.destination);
+        source.start(next);
+        next += BLOCK_S;
+      }
+      this.report({ events, streams: this.mixer.status() });
+    }, 50);
+  }
+
+  close() {
+    clearInterval(this.timer);
+    this.context.onstatechange = null;
+    if (this.context.state !== "closed") this.context.close();
+  }
+}

@@ -1,0 +1,220 @@
+// The live timeline: binary deltas in, one canvas frame for each at most; freezing turns the same
+// records into a Plotly figure.
+import { draw, drawSlackScale, themeOf } from "./draw.js";
+import { chunkText, figureOf, loadPlotly, spanText } from "./inspect.js";
+import { Tracks, hit, layoutOf, summary } from "./tracks.js";
+
+const NAMES = ["LM", "codec (backgr.)", "codec (urgent)", "deadlines"];
+const AHEAD_S = 1.5; // deadlines that are still to come are drawn right of "now"
+const SILENCE_MS = 3000; // no message for so long: the kernel is gone
+const REDUCED_MS = 500; // frame distance when the user asked for less motion
+const PAGE = (globalThis.__voxservePage ??= Math.random().toString(36).slice(2));
+
+export default () => {
+  let tracks = null;
+  let heardMs = 0; // when the kernel was last heard
+  let lagMs = 0; // least delay seen: kernel and browser clocks differ by a constant
+  let frozen = null; // {view, seen} while the view stands still
+  const views = new Set();
+
+  function initialize({ model }) {
+    tracks = new Tracks(model.get("schema"), model.get("keep_s"));
+    heardMs = performance.now();
+    lagMs = Infinity;
+    const onMessage = (message, buffers) => {
+      if (message.type !== "delta") return;
+      heardMs = performance.now();
+      tracks.add(message, buffers);
+      reportLag(model, message.sent_ms);
+      views.forEach((view) => view.soon());
+    };
+    const onVisibility = () => model.send({ type: "page", page: PAGE, hidden: document.hidden });
+    const watch = setInterval(() => views.forEach((view) => view.alive()), 1000);
+    model.on("msg:custom", onMessage);
+    document.addEventListener("visibilitychange", onVisibility);
+    model.send({ type: "hello", page: PAGE, hidden: document.hidden });
+    return () => {
+      clearInterval(watch);
+      model.off("msg:custom", onMessage);
+      document.removeEventListener("visibilitychange", onVisibility);
+    };
+  }
+
+  /** A browser that falls behind asks for fewer frames; the engine never waits for it. */
+  function reportLag(model, sentMs) {
+    const delay = Date.now() - sentMs;
+    lagMs = Math.min(lagMs, delay);
+    if (delay - lagMs > 1000) {
+      lagMs = delay;
+      model.send({ type: "slow", page: PAGE });
+    }
+  }
+
+  function liveView(model) {
+    const { now } = tracks;
+    return { from: now - model.get("window_s"), to: now + AHEAD_S, now, margin: model.get("margin_s") };
+  }
+
+  function render({ model, el }) {
+    el.classList.add("vs-timeline");
+    el.innerHTML = `
+      <div class="vs-bar"><span class="vs-legend"></span>
+        <button class="vs-freeze jupyter-button" aria-pressed="false" title="Space">⏸ Inspect</button></div>
+      <div class="vs-stage"><canvas tabindex="0" role="img"></canvas>
+        <div class="vs-plot" hidden></div><div class="vs-tip" hidden></div>
+        <div class="vs-gone" role="alert" hidden></div></div>`;
+    el.querySelector(".vs-legend").innerHTML = LEGEND;
+    const [canvas, plot, tip, gone] = ["canvas", ".vs-plot", ".vs-tip", ".vs-gone"].map((q) => el.querySelector(q));
+    const button = el.querySelector(".vs-freeze");
+    const g = canvas.getContext("2d");
+    let theme = themeOf(el);
+    let box = layoutOf(100, 100);
+    let selected = null;
+    let waiting = 0;
+    let drawnMs = 0;
+    let saidMs = 0;
+    const isReduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+    const current = () => {
+      const view = frozen ? frozen.view : liveView(model);
+      return { view, seen: frozen ? frozen.seen : tracks.within(view.from, view.to) };
+    };
+    const paint = () => {
+      waiting = 0;
+      if (!canvas.clientWidth || (isReduced && performance.now() - drawnMs < REDUCED_MS)) return;
+      drawnMs = performance.now();
+      const { view, seen } = current();
+      draw(g, box, seen, view, theme, NAMES, selected);
+      drawSlackScale(g, box, seen.chunks, view, theme);
+      if (drawnMs - saidMs > 2000) {
+        saidMs = drawnMs;
+        canvas.setAttribute("aria-label", summary(tracks, model.get("window_s")));
+      }
+    };
+    const soon = () => {
+      if (!waiting && !document.hidden && !frozen) waiting = requestAnimationFrame(paint);
+    };
+    const resize = () => {
+      const ratio = globalThis.devicePixelRatio || 1;
+      const { clientWidth: width, clientHeight: height } = canvas;
+      if (!width) return;
+      [canvas.width, canvas.height] = [width * ratio, height * ratio];
+      g.setTransform(ratio, 0, 0, ratio, 0, 0);
+      box = layoutOf(width, height);
+      paint();
+    };
+    const alive = () => {
+      const isGone = performance.now() - heardMs > SILENCE_MS;
+      gone.hidden = !isGone;
+      if (isGone) gone.textContent = model.get("ended") || "The kernel is gone or busy. Re-run the cell to go on.";
+    };
+
+    const freeze = async (on) => {
+      frozen = on ? current() : null;
+      button.setAttribute("aria-pressed", String(on));
+      button.textContent = on ? "▶ Live" : "⏸ Inspect";
+      model.send({ type: "frozen", on });
+      views.forEach((view) => view.show());
+    };
+    const show = async () => {
+      if (!frozen) {
+        plot.hidden = true;
+        canvas.style.visibility = "";
+        return paint();
+      }
+      try {
+        const plotly = await loadPlotly(model);
+        if (!frozen) return;
+        const { data, layout } = figureOf(frozen.seen, frozen.view, theme, tracks.schema, NAMES);
+        plot.hidden = false;
+        canvas.style.visibility = "hidden";
+        const sized = { ...layout, width: canvas.clientWidth, height: canvas.clientHeight };
+        await plotly.react(plot, data, sized, { displaylogo: false });
+        plot.removeAllListeners?.("plotly_click");
+        plot.on("plotly_click", (event) => select(chunkAt(event.points[0])));
+      } catch {
+        paint(); // eval is forbidden here: the frozen canvas stays, with hover
+      }
+    };
+    const chunkAt = ({ text }) =>
+      frozen.seen.chunks.find((c) => chunkText(c, tracks.schema).join("<br>") === text);
+
+    const select = (chunk) => {
+      selected = chunk || null;
+      if (chunk) model.send({ type: "select", request_id: chunk.request_id, index: chunk.index });
+      paint();
+    };
+    const point = (event) => {
+      const { view, seen } = current();
+      const found = hit(box, view, seen, event.offsetX, event.offsetY);
+      tip.hidden = !found;
+      canvas.style.cursor = found ? "pointer" : "";
+      if (!found) return;
+      const say = found.kind === "span" ? spanText : chunkText;
+      tip.innerHTML = say(found.row, tracks.schema).join("<br>");
+      tip.style.left = `${Math.min(event.offsetX + 14, Math.max(0, box.width - 250))}px`;
+      tip.style.top = `${event.offsetY > box.height / 2 ? event.offsetY - tip.clientHeight - 12 : event.offsetY + 14}px`;
+      if (found.kind === "chunk") pointed(found.row);
+    };
+    let pointedAt = "";
+    const pointed = ({ request_id, index }) => {
+      if (pointedAt === `${request_id}/${index}`) return;
+      pointedAt = `${request_id}/${index}`;
+      model.send({ type: "point", request_id, index });
+    };
+    canvas.onpointermove = point;
+    canvas.onpointerleave = () => (tip.hidden = true);
+    canvas.onclick = (event) => {
+      const { view, seen } = current();
+      const found = hit(box, view, seen, event.offsetX, event.offsetY);
+      select(found && found.kind === "chunk" ? found.row : null);
+    };
+    canvas.onkeydown = (event) => {
+      if (event.key === " ") freeze(!frozen);
+      else if (event.key === "ArrowLeft" || event.key === "ArrowRight") step(event.key === "ArrowLeft" ? -1 : 1);
+      else return;
+      event.preventDefault();
+      event.stopPropagation(); // notebook shortcuts use the same keys
+    };
+    const step = (by) => {
+      const { seen } = current();
+      const at = seen.chunks.indexOf(selected);
+      select(seen.chunks.at(at < 0 ? -1 : Math.max(0, Math.min(seen.chunks.length - 1, at + by))));
+    };
+    button.onclick = () => freeze(!frozen);
+
+    const retheme = () => {
+      theme = themeOf(el);
+      show();
+    };
+    const sizes = new ResizeObserver(resize);
+    sizes.observe(canvas);
+    const themes = new MutationObserver(() => requestAnimationFrame(retheme));
+    themes.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
+    const view = { soon, alive, show };
+    views.add(view);
+    resize();
+    return () => {
+      views.delete(view);
+      sizes.disconnect();
+      themes.disconnect();
+      cancelAnimationFrame(waiting);
+      globalThis.__voxservePlotly?.then((plotly) => plotly.purge(plot), () => {});
+    };
+  }
+
+  return { initialize, render };
+};
+
+const LEGEND = [
+  ["vs-k-prefill", "prefill"],
+  ["vs-k-decode", "decode"],
+  ["vs-k-codec", "codec"],
+  ["vs-k-urgent", "urgent codec"],
+  ["vs-k-met", "deadline met"],
+  ["vs-k-missed", "missed"],
+  ["vs-k-stall", "server stall"],
+  ["vs-k-heard", "listener stall"],
+]
+  .map(([name, text]) => `<span class="vs-key"><i class="${name}" aria-hidden="true"></i>${text}</span>`)
+  .join("");

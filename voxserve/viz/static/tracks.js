@@ -1,0 +1,184 @@
+// Pure maths of the live view: decodes binary deltas, keeps a window of records, finds what is
+// under the pointer. No DOM, so that node can test it.
+
+// Columns that are lengths of time; every other "_s" column is an engine time sent minus `t0`.
+const LENGTHS = new Set(["audio_s", "slack_s", "stall_s"]);
+
+/** Turns one float32 table (row-major) into objects with absolute times. */
+export function decodeRows(buffer, columns, t0) {
+  const values = new Float32Array(buffer);
+  const isTime = columns.map((name) => name.endsWith("_s") && !LENGTHS.has(name));
+  const rows = [];
+  for (let at = 0; at + columns.length <= values.length; at += columns.length) {
+    const row = {};
+    columns.forEach((name, i) => {
+      row[name] = isTime[i] ? values[at + i] + t0 : values[at + i];
+    });
+    rows.push(row);
+  }
+  return rows;
+}
+
+/** An ArrayBuffer of exactly the bytes of a DataView that may share a larger buffer. */
+export function ownBytes(view) {
+  return view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
+}
+
+/** The records of the last `keepS` seconds, in order of arrival. */
+export class Tracks {
+  constructor(schema, keepS) {
+    this.schema = schema;
+    this.keepS = keepS;
+    this.clear();
+  }
+
+  clear() {
+    this.spans = [];
+    this.chunks = [];
+    this.marks = []; // setting and overload changes: {time_s, text}
+    this.heard = []; // listener stalls: {time_s, gap_s}
+    this.now = 0;
+  }
+
+  /** Adds one delta message and forgets what is too old to show. */
+  add(message, buffers) {
+    if (message.reset) this.clear();
+    const { spans, chunks } = this.schema;
+    this.spans.push(...decodeRows(ownBytes(buffers[0]), spans, message.t0));
+    this.chunks.push(...decodeRows(ownBytes(buffers[1]), chunks, message.t0));
+    this.marks.push(...message.marks);
+    this.heard.push(...message.heard);
+    this.now = message.now;
+    const oldest = this.now - this.keepS;
+    this.spans = dropWhile(this.spans, (s) => s.end_s < oldest);
+    this.chunks = dropWhile(this.chunks, (c) => lastTime(c) < oldest);
+    this.marks = dropWhile(this.marks, (m) => m.time_s < oldest);
+    this.heard = dropWhile(this.heard, (h) => h.time_s < oldest);
+  }
+
+  /** Records that touch [from, to]. */
+  within(from, to) {
+    return {
+      spans: this.spans.filter((s) => s.end_s >= from && s.start_s <= to),
+      chunks: this.chunks.filter(
+        (c) => within(c.deadline_s, from, to) || within(c.delivered_s, from, to),
+      ),
+      marks: this.marks.filter((m) => within(m.time_s, from, to)),
+      heard: this.heard.filter((h) => within(h.time_s, from, to)),
+    };
+  }
+
+  /** Share of [from, to] each lane was busy, in schema order. */
+  busy(from, to) {
+    const sums = this.schema.lanes.map(() => 0);
+    for (const s of this.spans) {
+      sums[s.lane] += Math.max(0, Math.min(s.end_s, to) - Math.max(s.start_s, from));
+    }
+    return sums.map((sum) => Math.min(1, sum / Math.max(1e-9, to - from)));
+  }
+}
+
+function within(time, from, to) {
+  return time >= from && time <= to;
+}
+
+/** When a chunk stops mattering: a deadline can lie well after the delivery. */
+function lastTime(chunk) {
+  return Math.max(chunk.delivered_s || 0, chunk.deadline_s || 0, chunk.ready_s);
+}
+
+function dropWhile(rows, isOld) {
+  let first = 0;
+  while (first < rows.length && isOld(rows[first])) first += 1;
+  return first ? rows.slice(first) : rows;
+}
+
+/** Whether a chunk came after its deadline (a first chunk: after the TTFA target). */
+export function isLate(chunk) {
+  return chunk.delivered_s > chunk.deadline_s;
+}
+
+/** Where things are drawn, in CSS pixels. */
+export function layoutOf(width, height) {
+  const left = 92;
+  const right = width - 10;
+  const top = 18; // room for the text of setting changes
+  const bottom = height - 20; // room for the time axis
+  const slackHeight = Math.round((bottom - top) * 0.27);
+  const lanesHeight = bottom - top - slackHeight - 12;
+  const rowHeight = lanesHeight / 4;
+  const lanes = [0, 1, 2].map((i) => ({ y: top + i * rowHeight + 3, h: rowHeight - 6 }));
+  const deadlines = { y: top + 3 * rowHeight + 2, h: rowHeight - 4 };
+  const slack = { y: bottom - slackHeight, h: slackHeight };
+  return { width, height, left, right, top, bottom, lanes, deadlines, slack };
+}
+
+/** Linear map of times to pixels over [view.from, view.to]. */
+export function xOf(box, view, time) {
+  return box.left + ((time - view.from) / (view.to - view.from)) * (box.right - box.left);
+}
+
+/** Top of the slack axis: the largest visible slack, kept readable between 0.3 and 4 s. */
+export function slackTop(chunks) {
+  let top = 0.3;
+  for (const c of chunks) if (c.slack_s > top) top = c.slack_s;
+  return Math.min(4, top * 1.1);
+}
+
+/** Pixel of a slack value; what lies outside the axis is drawn at its edge. */
+export function slackY(box, top, slack) {
+  const floor = -0.25 * top;
+  const clipped = Math.max(floor, Math.min(top, slack));
+  return box.slack.y + (1 - (clipped - floor) / (top - floor)) * box.slack.h;
+}
+
+/** The span or chunk under a pixel, or null: {kind: "span" | "chunk", row}. */
+export function hit(box, view, seen, x, y) {
+  const lane = box.lanes.findIndex((row) => y >= row.y && y <= row.y + row.h);
+  if (lane >= 0) {
+    const spans = seen.spans.filter((s) => s.lane === lane);
+    const best = nearest(spans, (s) => {
+      const [a, b] = [xOf(box, view, s.start_s), xOf(box, view, s.end_s)];
+      return x < a ? a - x : Math.max(0, x - b);
+    });
+    return best && { kind: "span", row: best };
+  }
+  if (y >= box.deadlines.y && y <= box.deadlines.y + box.deadlines.h) {
+    const best = nearest(seen.chunks, (c) => Math.abs(xOf(box, view, c.deadline_s) - x));
+    return best && { kind: "chunk", row: best };
+  }
+  if (y >= box.slack.y) {
+    const top = slackTop(seen.chunks);
+    const best = nearest(seen.chunks, (c) =>
+      Math.hypot(xOf(box, view, c.launched_s) - x, slackY(box, top, c.slack_s) - y),
+    );
+    return best && { kind: "chunk", row: best };
+  }
+  return null;
+}
+
+/** The row with the least distance, if that is within reach of a pointer (6 pixels). */
+function nearest(rows, distance) {
+  let best = null;
+  let least = 6;
+  for (const row of rows) {
+    const d = distance(row);
+    if (d <= least) [best, least] = [row, d];
+  }
+  return best;
+}
+
+/** One sentence for screen readers. */
+export function summary(tracks, windowS) {
+  const from = tracks.now - windowS;
+  const stalls = tracks.chunks.filter((c) => c.stall_s > 0 && c.delivered_s >= from).length;
+  const busy = tracks.busy(from, tracks.now);
+  const lanes = tracks.schema.lanes.map((name, i) => `${name} lane ${Math.round(100 * busy[i])} % busy`);
+  return `${stalls} stalls in the last ${windowS} s, ${lanes.join(", ")}`;
+}
+
+/** 0.0123 -> "12 ms", 1.5 -> "1.50 s". */
+export function seconds(value) {
+  if (!Number.isFinite(value)) return "–";
+  return Math.abs(value) < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`;
+}

@@ -1,0 +1,119 @@
+"""The live timeline widget: a window of the trace, sent as binary deltas from one thread."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# (anywidget and traitlets carry no complete types)
+
+from __future__ import annotations
+
+import gzip
+import threading
+import time
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import anywidget
+import traitlets
+
+from voxserve.core.events import ChunkLife, LaneSpan, Record, Trace
+from voxserve.viz import esm, wire
+
+KEEP_S = 30.0
+HEARTBEAT_S = 1.0
+SLOW_EVERY_S = 0.5  # distance of frames for a browser that fell behind
+
+
+@cache
+def plotly_gzip() -> bytes:
+    """Plotly's script as it ships in the Python package, compressed (about 1.5 MB)."""
+    script = files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
+    return gzip.compress(script, 6)
+
+
+class Timeline(anywidget.AnyWidget):
+    """Lanes, deadlines, stalls and slack of the last seconds.
+
+    Args:
+        window_s: Seconds shown while live; zooming and hovering follow on "Inspect".
+    """
+
+    _esm = esm.module("timeline.js")
+    _css = esm.text("workbench.css")
+    schema = traitlets.Dict(wire.SCHEMA).tag(sync=True)
+    keep_s = traitlets.Float(KEEP_S).tag(sync=True)
+    window_s = traitlets.Float(8.0, min=1.0, max=KEEP_S).tag(sync=True)
+    margin_s = traitlets.Float(0.1).tag(sync=True)
+    ended = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(**traits)
+        self.on_select: Callable[[int, int], None] | None = None
+        self.on_point: Callable[[int, int], None] | None = None
+        self._lock = threading.Lock()  # browser messages arrive on any kernel thread
+        self._is_hidden: dict[str, bool] = {}  # page -> whether nobody can see it
+        self._needs_replay = True
+        self._position = 0
+        self._sent_s = 0.0
+        self._slow_until_s = 0.0
+        self._heard: list[wire.ListenerStall] = []
+        self.on_msg(self._on_message)
+
+    def publish(self, trace: Trace, now_s: float) -> None:
+        """Sends what is new; only a heartbeat while nobody looks.
+
+        Called by one publisher thread, at most ten times a second.
+        """
+        wall_s = time.monotonic()
+        with self._lock:
+            is_watched = not self._is_hidden or not all(self._is_hidden.values())
+            period_s = SLOW_EVERY_S if wall_s < self._slow_until_s else 0.0
+            if wall_s - self._sent_s < (period_s if is_watched else HEARTBEAT_S):
+                return
+            replay = self._needs_replay and is_watched
+            if replay:
+                self._position, self._needs_replay = 0, False
+            heard, self._heard = self._heard, []
+        self._sent_s = wall_s
+        records: list[Record] = []
+        if is_watched:
+            records, self._position = trace.since(self._position)
+            if replay or len(records) > 1000:
+                records = [r for r in records if _is_recent(r, now_s - KEEP_S)]
+        else:
+            self._needs_replay = True
+        message, buffers = wire.delta(records, now_s, heard)
+        message["reset"] = replay
+        message["sent_ms"] = time.time() * 1000
+        self.send(message, buffers)
+
+    def add_listener_stall(self, time_s: float, gap_s: float) -> None:
+        """Marks a moment at which the browser had nothing to play."""
+        with self._lock:
+            self._heard.append(wire.ListenerStall(time_s, gap_s))
+
+    def _on_message(self, _widget: Any, content: dict[str, Any], _buffers: list[bytes]) -> None:
+        kind = content.get("type")
+        if kind == "need-plotly":
+            self.send({"type": "plotly"}, [plotly_gzip()])
+        elif kind in ("hello", "page"):
+            with self._lock:
+                was_hidden = self._is_hidden.get(content["page"], True)
+                self._is_hidden[content["page"]] = bool(content["hidden"])
+                if was_hidden and not content["hidden"]:
+                    self._needs_replay = True
+        elif kind == "slow":
+            with self._lock:
+                self._slow_until_s = time.monotonic() + 10.0
+        elif kind == "select" and self.on_select:
+            self.on_select(int(content["request_id"]), int(content["index"]))
+        elif kind == "point" and self.on_point:
+            self.on_point(int(content["request_id"]), int(content["index"]))
+
+
+def _is_recent(record: Record, oldest_s: float) -> bool:
+    if isinstance(record, LaneSpan):
+        return record.end_s >= oldest_s
+    if isinstance(record, ChunkLife):
+        return max(record.delivered_s or 0.0, record.deadline_s or 0.0) >= oldest_s
+    return record.time_s >= oldest_s

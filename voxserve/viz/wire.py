@@ -1,0 +1,131 @@
+"""Packs trace records into the binary deltas that the timeline in the browser decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from voxserve.core.chunk import Urgency, UrgencyReason
+from voxserve.core.events import (
+    ChunkLife,
+    LaneSpan,
+    OverloadChange,
+    Record,
+    SettingChange,
+)
+from voxserve.core.jobs import JobKind, LaneName
+
+LANES = (LaneName.LM, LaneName.BACKGROUND, LaneName.URGENT)
+KINDS = (JobKind.PREFILL, JobKind.DECODE, JobKind.CODEC)
+URGENCIES = (Urgency.URGENT, Urgency.BACKGROUND)
+REASONS = tuple(UrgencyReason)
+
+SPAN_COLUMNS = ("lane", "kind", "batch", "bucket", "sms", "queued_s", "start_s", "end_s")
+CHUNK_COLUMNS = (
+    "request_id",
+    "index",
+    "urgency",
+    "reason",
+    "is_last",
+    "num_frames",
+    "ready_s",
+    "promoted_s",
+    "launched_s",
+    "delivered_s",
+    "deadline_s",
+    "slack_s",
+    "audio_s",
+    "stall_s",
+)
+SCHEMA: dict[str, list[str]] = {
+    "spans": list(SPAN_COLUMNS),
+    "chunks": list(CHUNK_COLUMNS),
+    "lanes": [str(lane) for lane in LANES],
+    "kinds": [str(kind) for kind in KINDS],
+    "urgencies": [str(urgency) for urgency in URGENCIES],
+    "reasons": [str(reason) for reason in REASONS],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerStall:
+    """The browser ran dry at `time_s` (engine clock) for `gap_s`."""
+
+    time_s: float
+    gap_s: float
+
+
+def delta(
+    records: Iterable[Record], now_s: float, heard: Iterable[ListenerStall] = ()
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Returns a message and its two buffers: float32 [spans, columns] and [chunks, columns].
+
+    Times are sent relative to `t0` near `now_s`: float32 alone would lose milliseconds after
+    hours of uptime.
+    """
+    t0 = float(int(now_s))
+    spans: list[tuple[float, ...]] = []
+    chunks: list[tuple[float, ...]] = []
+    marks: list[dict[str, Any]] = []
+    for record in records:
+        if isinstance(record, LaneSpan):
+            spans.append(_span_row(record, t0))
+        elif isinstance(record, ChunkLife):
+            chunks.append(_chunk_row(record, t0))
+        elif isinstance(record, SettingChange):
+            text = f"{record.name} {record.old} → {record.new}"
+            marks.append({"time_s": record.time_s, "text": text})
+        elif isinstance(record, OverloadChange):
+            text = "overload" if record.active else "overload over"
+            marks.append({"time_s": record.time_s, "text": text})
+    message: dict[str, Any] = {
+        "type": "delta",
+        "now": now_s,
+        "t0": t0,
+        "marks": marks,
+        "heard": [{"time_s": h.time_s, "gap_s": h.gap_s} for h in heard],
+    }
+    return message, [_packed(spans, len(SPAN_COLUMNS)), _packed(chunks, len(CHUNK_COLUMNS))]
+
+
+def _packed(rows: list[tuple[float, ...]], width: int) -> bytes:
+    return np.asarray(rows, dtype="<f4").reshape(-1, width).tobytes()
+
+
+def _span_row(span: LaneSpan, t0: float) -> tuple[float, ...]:
+    return (
+        LANES.index(span.lane),
+        KINDS.index(span.kind),
+        span.batch,
+        span.bucket,
+        span.sms,
+        span.queued_s - t0,
+        span.start_s - t0,
+        span.end_s - t0,
+    )
+
+
+def _chunk_row(chunk: ChunkLife, t0: float) -> tuple[float, ...]:
+    return (
+        chunk.request_id,
+        chunk.index,
+        URGENCIES.index(chunk.urgency),
+        REASONS.index(chunk.reason),
+        chunk.is_last,
+        chunk.num_frames,
+        chunk.ready_s - t0,
+        _relative(chunk.promoted_s, t0),
+        _relative(chunk.launched_s, t0),
+        _relative(chunk.delivered_s, t0),
+        _relative(chunk.deadline_s, t0),
+        _relative(chunk.slack_s, 0.0),
+        chunk.audio_s,
+        chunk.stall_s,
+    )
+
+
+def _relative(time_s: float | None, t0: float) -> float:
+    return float("nan") if time_s is None else time_s - t0

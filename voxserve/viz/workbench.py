@@ -1,0 +1,166 @@
+"""The workbench: see, hear and steer a running engine from a notebook cell."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
+# (ipywidgets carries no types)
+
+from __future__ import annotations
+
+import html
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from voxserve.core.errors import VoxserveError
+from voxserve.core.protocols import SpeechEngine
+from voxserve.viz.controls import Controls
+from voxserve.viz.explain import chunk_words
+from voxserve.viz.figures import timeline_figure
+from voxserve.viz.layout import Parts, header_html
+from voxserve.viz.listen import Listening
+from voxserve.viz.metrics import LiveNumbers
+from voxserve.viz.numbers import NumbersView, tiles
+from voxserve.viz.player import Player
+from voxserve.viz.publisher import Publisher
+from voxserve.viz.timeline import Timeline
+
+DEFAULT_TEXT = "The small model speaks while you move the sliders, and every chunk has a deadline."
+NUMBERS_EVERY = 5  # ticks between two updates of the numbers: 2 Hz
+
+_log = logging.getLogger("voxserve")
+_open: dict[str, Workbench] = {}
+
+
+class Workbench:
+    """Controls, live timeline, player and numbers for one engine.
+
+    A second workbench for an engine of the same name closes the first, so re-running a cell
+    leaves nothing behind. Closing it leaves the engine as it is.
+
+    Args:
+        engine: A started engine.
+        text: What the text box holds at first.
+        max_rate_rps: Right end of the background-load slider.
+        tap: Keep what the browser played, for tests.
+    """
+
+    def __init__(
+        self,
+        engine: SpeechEngine,
+        *,
+        text: str = DEFAULT_TEXT,
+        max_rate_rps: float = 4.0,
+        tap: bool = False,
+    ) -> None:
+        if engine.name in _open:
+            _open[engine.name].close()
+        self.engine = engine
+        self.timeline = Timeline(margin_s=engine.settings.urgency_margin_s)
+        self.player = Player(rate_hz=engine.sample_rate_hz, tap=tap)
+        self.listening = Listening(engine, self.player, self.report)
+        self.controls = Controls(engine, self.report)
+        self.numbers = LiveNumbers()
+        self._numbers_view = NumbersView()
+        self._position = 0
+        self._ticks = 0
+        self._is_closed = False
+        self._parts = Parts(
+            self.controls, self.timeline, self.player, self._numbers_view, text, max_rate_rps
+        )
+        self.text, self.rate = self._parts.text, self._parts.rate
+        self.widget = self._parts.box
+        self._connect()
+        self._publisher = Publisher(self._tick, self.report, f"voxserve-show-{engine.name}")
+        _open[engine.name] = self
+        self._publisher.start()
+
+    def speak(self, text: str | None = None, **options: Any) -> int:
+        """Speaks a text (the text box's unless given) and returns the request's id."""
+        return self.listening.speak(self.text.value if text is None else text, **options)
+
+    def stop(self) -> None:
+        """Cancels what is being spoken."""
+        self.listening.stop()
+
+    def figure(self, window_s: float = 8.0) -> Any:
+        """The last seconds as a Plotly figure that can be saved in a notebook or as HTML."""
+        return timeline_figure(self.engine.trace, window_s=window_s)
+
+    def close(self) -> None:
+        """Ends the display thread, what is being spoken and the background load; frees widgets."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._publisher.close()
+        self.listening.stop()
+        if self.rate.value:
+            _quietly(lambda: self.engine.load(rate_rps=0.0))
+        self.timeline.ended = "This workbench was closed."
+        self._parts.close()
+        if _open.get(self.engine.name) is self:
+            del _open[self.engine.name]
+
+    def report(self, message: str) -> None:
+        """Shows a message in the status line; "" clears it. Callable from any thread."""
+        self._parts.status.value = (
+            f'<span role="alert">{html.escape(message)}</span>' if message else ""
+        )
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.widget._repr_mimebundle_(**options)
+
+    def _connect(self) -> None:
+        self._parts.speak.on_click(self._guarded(lambda _: self.speak()))
+        self._parts.stop.on_click(self._guarded(lambda _: self.stop()))
+        load = self._guarded(lambda change: self.engine.load(rate_rps=float(change["new"])))
+        self.rate.observe(load, names="value")
+        self.timeline.on_select = self._select
+        self.timeline.on_point = self._point
+        self.player.on_stall = self._on_listener_stall
+
+    def _guarded(self, callback: Callable[[Any], Any]) -> Callable[[Any], None]:
+        """Front ends hide errors of callbacks in a log: show them in the status line instead."""
+
+        def call(argument: Any) -> None:
+            try:
+                callback(argument)
+                self.report("")
+            except VoxserveError as error:
+                self.report(str(error))
+            except Exception as error:  # a border: nobody else would ever see it
+                _log.exception("a control of the workbench failed")
+                self.report(f"{type(error).__name__}: {error}")
+
+        return call
+
+    def _tick(self) -> None:
+        engine = self.engine
+        now_s = engine.now_s()
+        self.timeline.publish(engine.trace, now_s)
+        records, self._position = engine.trace.since(self._position)
+        self.numbers.add(records)
+        self.controls.acknowledge(records)
+        if self._ticks % NUMBERS_EVERY == 0:
+            settings, stats = engine.settings, engine.stats()
+            self.timeline.margin_s = settings.urgency_margin_s
+            summary = self.numbers.summary(now_s, settings.ttfa_target_s)
+            self._numbers_view.show(tiles(summary, stats, settings.ttfa_target_s))
+            self._parts.header.value = header_html(engine, stats, self._publisher.lateness_s)
+        self._ticks += 1
+
+    def _select(self, request_id: int, index: int) -> None:
+        self._parts.detail.value = chunk_words(self.engine.trace, request_id, index)
+
+    def _point(self, request_id: int, index: int) -> None:
+        self.player.highlight = {"stream": request_id, "chunk": index}
+
+    def _on_listener_stall(self, _stream: int, gap_s: float) -> None:
+        self.timeline.add_listener_stall(self.engine.now_s(), gap_s)
+
+
+def _quietly(action: Callable[[], Any]) -> None:
+    """Runs what may find the engine already stopped."""
+    try:
+        action()
+    except VoxserveError as error:
+        _log.debug("while closing the workbench: %s", error)
