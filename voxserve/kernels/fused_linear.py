@@ -1,0 +1,93 @@
+"""Matrix products of the decode step with the pointwise work around them inside.
+
+Weights are `[out, in]` as checkpoints have them. `norm_linear` and `norm_gate_up` normalise
+their input on the way in; `linear_residual` adds into the residual stream on the way out.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from voxserve.kernels.backend import use_reference
+from voxserve.kernels.rms_norm import rms_norm, rms_norm_reference
+from voxserve.kernels.silu_mul import silu_mul, silu_mul_reference
+
+
+def fold_norm(weight: torch.Tensor, norm_weight: torch.Tensor) -> torch.Tensor:
+    """Folds a norm's scale into the product behind it, so that the product's norm_weight is None.
+
+    Args:
+        weight: `[out, in]`.
+        norm_weight: `[in]`.
+
+    Returns:
+        `[out, in]` of `weight`'s type, multiplied in float32 and rounded once.
+    """
+    return (weight.float() * norm_weight.float()).to(weight.dtype)
+
+
+def norm_linear_reference(
+    x: torch.Tensor, norm_weight: torch.Tensor | None, weight: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """Plain torch: norm, then product."""
+    return F.linear(rms_norm_reference(x, norm_weight, eps), weight)
+
+
+def norm_linear(
+    x: torch.Tensor, norm_weight: torch.Tensor | None, weight: torch.Tensor, eps: float = 1e-6
+) -> torch.Tensor:
+    """Returns `rms_norm(x) @ weight.T`.
+
+    Args:
+        x: `[rows, in]`.
+        norm_weight: `[in]`, or None when folded into `weight` (`fold_norm`).
+        weight: `[out, in]`.
+        eps: the norm's epsilon.
+
+    Returns:
+        `[rows, out]`.
+    """
+    if use_reference(x):
+        return norm_linear_reference(x, norm_weight, weight, eps)
+    return F.linear(rms_norm(x, norm_weight, eps), weight)
+
+
+def norm_gate_up_reference(
+    x: torch.Tensor, norm_weight: torch.Tensor | None, gate_up: torch.Tensor, eps: float
+) -> torch.Tensor:
+    """Plain torch: norm, product, gated activation."""
+    return silu_mul_reference(norm_linear_reference(x, norm_weight, gate_up, eps))
+
+
+def norm_gate_up(
+    x: torch.Tensor, norm_weight: torch.Tensor | None, gate_up: torch.Tensor, eps: float = 1e-6
+) -> torch.Tensor:
+    """Returns `silu(h @ gate.T) * (h @ up.T)` with `h = rms_norm(x)`.
+
+    Args:
+        x: `[rows, in]`.
+        norm_weight: `[in]`, or None when folded into `gate_up`.
+        gate_up: `[2 * ffn, in]`, the gate's rows first.
+        eps: the norm's epsilon.
+
+    Returns:
+        `[rows, ffn]`.
+    """
+    if use_reference(x):
+        return norm_gate_up_reference(x, norm_weight, gate_up, eps)
+    return silu_mul(F.linear(rms_norm(x, norm_weight, eps), gate_up))
+
+
+def linear_residual(x: torch.Tensor, weight: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+    """Adds `x @ weight.T` to `residual` in place and returns it.
+
+    Args:
+        x: `[rows, in]`.
+        weight: `[out, in]`.
+        residual: `[rows, out]`, updated in place.
+
+    Returns:
+        `residual`.
+    """
+    return torch.addmm(residual, x, weight.t(), out=residual)

@@ -1,0 +1,197 @@
+"""The paged key/value cache's layout and the op that fills it during prefill.
+
+One layer's cache is `kv_pages [num_pages, 2, kv_heads, PAGE_SIZE, head_dim]` (keys at 0, values
+at 1). `page_table [slots, max_pages] int32` gives the pages of a slot in order. Lengths and
+tables are read on the device, so a captured graph serves any mixture of requests.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
+from voxserve.kernels.rope import norm_rope_reference
+
+PAGE_SIZE = 64
+
+
+def split_heads(
+    qkv: torch.Tensor, kv_heads: int, head_dim: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Views `[n, (q_heads + 2 * kv_heads) * head_dim]` as query, key and value heads."""
+    q_width = qkv.shape[-1] - 2 * kv_heads * head_dim
+    sizes = (q_width, kv_heads * head_dim, kv_heads * head_dim)
+    q, k, v = qkv.split(sizes, -1)
+    return (
+        q.unflatten(-1, (-1, head_dim)),
+        k.unflatten(-1, (-1, head_dim)),
+        v.unflatten(-1, (-1, head_dim)),
+    )
+
+
+def write_kv_reference(
+    k: torch.Tensor,
+    v: torch.Tensor,
+    kv_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+) -> None:
+    """Stores keys and values `[n, kv_heads, head_dim]` at their slots' positions."""
+    pages = page_table[slots.long(), (positions // PAGE_SIZE).long()].long()
+    offsets = (positions % PAGE_SIZE).long()
+    kv_pages[pages, 0, :, offsets] = k
+    kv_pages[pages, 1, :, offsets] = v
+
+
+def qk_norm_rope_write_reference(
+    qkv: torch.Tensor,
+    q_norm: torch.Tensor | None,
+    k_norm: torch.Tensor | None,
+    table: torch.Tensor,
+    kv_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    eps: float,
+) -> torch.Tensor:
+    """Plain torch."""
+    kv_heads, head_dim = kv_pages.shape[2], kv_pages.shape[4]
+    q, k, v = split_heads(qkv, kv_heads, head_dim)
+    k = norm_rope_reference(k, k_norm, table, positions, eps)
+    write_kv_reference(k, v, kv_pages, page_table, slots, positions)
+    return norm_rope_reference(q, q_norm, table, positions, eps)
+
+
+@triton.jit
+def rotate_heads(
+    base,
+    norm,
+    table_row,
+    num_heads,
+    eps,
+    HAS_NORM: tl.constexpr,
+    HEADS: tl.constexpr,
+    HALF: tl.constexpr,
+):
+    """Loads `[num_heads, 2 * HALF]` at `base`, normalises and rotates; returns both halves."""
+    heads = tl.arange(0, HEADS)[:, None]
+    i = tl.arange(0, HALF)
+    mask = heads < num_heads
+    first = tl.load(base + heads * 2 * HALF + i[None, :], mask=mask, other=0.0).to(tl.float32)
+    second = tl.load(base + heads * 2 * HALF + HALF + i[None, :], mask=mask, other=0.0)
+    second = second.to(tl.float32)
+    if HAS_NORM:
+        square = tl.sum(first * first, 1) + tl.sum(second * second, 1)
+        scale = tl.rsqrt(square / (2 * HALF) + eps)[:, None]
+        first = first * scale * tl.load(norm + i).to(tl.float32)[None, :]
+        second = second * scale * tl.load(norm + HALF + i).to(tl.float32)[None, :]
+    cos = tl.load(table_row + i)[None, :]
+    sin = tl.load(table_row + HALF + i)[None, :]
+    return first * cos - second * sin, second * cos + first * sin
+
+
+@triton.jit
+def _qk_norm_rope_write_kernel(
+    qkv,
+    q_out,
+    q_norm,
+    k_norm,
+    table,
+    kv_pages,
+    page_table,
+    slots,
+    positions,
+    max_pages,
+    Q_HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    Q_BLOCK: tl.constexpr,
+    KV_BLOCK: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    HAS_NORM: tl.constexpr,
+    eps,
+):
+    token = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + token).to(tl.int64)
+    position = tl.load(positions + token)
+    page = tl.load(page_table + slot * max_pages + position // PAGE).to(tl.int64)
+    half: tl.constexpr = D // 2
+    i = tl.arange(0, half)[None, :]
+    row = qkv + token * (Q_HEADS + 2 * KV_HEADS) * D
+    q1, q2 = rotate_heads(row, q_norm, table + position * D, Q_HEADS, eps, HAS_NORM, Q_BLOCK, half)
+    heads = tl.arange(0, Q_BLOCK)[:, None]
+    q_row = q_out + token * Q_HEADS * D + heads * D + i
+    tl.store(q_row, q1.to(q_out.dtype.element_ty), mask=heads < Q_HEADS)
+    tl.store(q_row + half, q2.to(q_out.dtype.element_ty), mask=heads < Q_HEADS)
+    row += Q_HEADS * D
+    k1, k2 = rotate_heads(
+        row, k_norm, table + position * D, KV_HEADS, eps, HAS_NORM, KV_BLOCK, half
+    )
+    heads = tl.arange(0, KV_BLOCK)[:, None]
+    mask = heads < KV_HEADS
+    target = kv_pages + page * 2 * KV_HEADS * PAGE * D + heads * PAGE * D + position % PAGE * D + i
+    tl.store(target, k1.to(kv_pages.dtype.element_ty), mask=mask)
+    tl.store(target + half, k2.to(kv_pages.dtype.element_ty), mask=mask)
+    row += KV_HEADS * D
+    target += KV_HEADS * PAGE * D
+    tl.store(target, tl.load(row + heads * D + i, mask=mask), mask=mask)
+    tl.store(target + half, tl.load(row + heads * D + half + i, mask=mask), mask=mask)
+
+
+def qk_norm_rope_write(
+    qkv: torch.Tensor,
+    q_norm: torch.Tensor | None,
+    k_norm: torch.Tensor | None,
+    table: torch.Tensor,
+    kv_pages: torch.Tensor,
+    page_table: torch.Tensor,
+    slots: torch.Tensor,
+    positions: torch.Tensor,
+    eps: float = 1e-6,
+) -> torch.Tensor:
+    """Normalises and rotates queries and keys and writes keys and values into their pages.
+
+    Args:
+        qkv: `[tokens, (q_heads + 2 * kv_heads) * head_dim]` contiguous.
+        q_norm: `[head_dim]` per-head norm of the queries, or None.
+        k_norm: the same for the keys (both or neither).
+        table: `[positions, head_dim]` float32 from `rope_table`.
+        kv_pages: this layer's cache, `[num_pages, 2, kv_heads, PAGE_SIZE, head_dim]`.
+        page_table: `[slots, max_pages]` int32.
+        slots: `[tokens]` int32; padding tokens name the scratch slot.
+        positions: `[tokens]` int32, place of each token in its request.
+        eps: the norms' epsilon.
+
+    Returns:
+        Queries `[tokens, q_heads, head_dim]`.
+    """
+    if use_reference(qkv):
+        return qk_norm_rope_write_reference(
+            qkv, q_norm, k_norm, table, kv_pages, page_table, slots, positions, eps
+        )
+    kv_heads, head_dim = kv_pages.shape[2], kv_pages.shape[4]
+    q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
+    q = torch.empty((qkv.shape[0], q_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
+    _qk_norm_rope_write_kernel[(qkv.shape[0],)](
+        qkv,
+        q,
+        q_norm if q_norm is not None else table,
+        k_norm if k_norm is not None else table,
+        table,
+        kv_pages,
+        page_table,
+        slots,
+        positions,
+        page_table.shape[1],
+        Q_HEADS=q_heads,
+        KV_HEADS=kv_heads,
+        Q_BLOCK=next_power_of_2(q_heads),
+        KV_BLOCK=next_power_of_2(kv_heads),
+        D=head_dim,
+        PAGE=PAGE_SIZE,
+        HAS_NORM=q_norm is not None,
+        eps=eps,
+        num_warps=4,
+    )
+    return q
