@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from voxserve.kernels.backend import logarithm, next_power_of_2, tl, triton, use_reference
+from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.device_math import logarithm
 from voxserve.kernels.philox import gumbel_noise
 
