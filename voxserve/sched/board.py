@@ -1,0 +1,168 @@
+"""The scheduler's shared state: requests, lanes, settings, and the records and notices to come.
+
+The parts of the scheduler (LM lane, codec lanes, request life) each own their decisions and share
+this board; it holds no rule of its own beyond which partition a lane runs on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from voxserve.core.events import LaneSpan, Record
+from voxserve.core.jobs import CodecJob, Job, LaneName, Notice, Partition, PrefillJob
+from voxserve.core.protocols import CostModel
+from voxserve.core.settings import Prepared, Settings, Split
+from voxserve.sched.estimates import Estimates
+from voxserve.sched.pages import PageAllocator
+from voxserve.sched.policies import make_policy
+from voxserve.sched.policy import Policy
+from voxserve.sched.state import ActiveRequest, IntArray, SlotTable
+
+MAX_RAMP = 16  # chunk sizes that can differ before the last one repeats
+
+
+@dataclass(slots=True, eq=False)
+class InFlight:
+    """A job that an executor has and has not answered.
+
+    Attributes:
+        slots: [rows] int64, in row order.
+        ends_s: Estimated end.
+        chunks: Per row of a codec job, what its trace record needs.
+    """
+
+    job: Job
+    slots: IntArray
+    ends_s: float
+    chunks: list[tuple[Any, ...]] = field(default_factory=lambda: [])
+
+
+class Board:
+    """See the module docstring.
+
+    Attributes:
+        waiting: Requests without a slot, oldest first.
+        continuing: Requests whose next piece needs a prefill, oldest first.
+        requests: By id, until the request has ended.
+        jobs: In flight, by job id; `lanes` lists their ids per lane, oldest first.
+        lm_split, codec_split: The split each lane runs on (they follow the setting one by one).
+        wake_s: The earliest timer that the last decision left.
+    """
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        settings: Settings,
+        cost: CostModel,
+        frame_s: float,
+        sample_rate_hz: int,
+        codec_delay_samples: int,
+        lookahead_frames: int,
+        record: Callable[[Record], None] | None,
+        policy: Policy | None,
+    ) -> None:
+        self.prepared = prepared
+        self.settings = settings
+        self.estimates = Estimates(cost, prepared)
+        self.frame_s = frame_s
+        self.sample_rate_hz = sample_rate_hz
+        self.codec_delay_samples = codec_delay_samples
+        self.lookahead_frames = lookahead_frames
+        self.record = record
+        self.policy = policy if policy is not None else make_policy(settings.policy)
+        self.table = SlotTable(prepared.num_slots, MAX_RAMP)
+        self.pages = PageAllocator(prepared.num_kv_pages)
+        self.waiting: deque[ActiveRequest] = deque()
+        self.continuing: deque[ActiveRequest] = deque()
+        self.requests: dict[int, ActiveRequest] = {}
+        self.jobs: dict[int, InFlight] = {}
+        self.lanes: dict[LaneName, list[int]] = {lane: [] for lane in LaneName}
+        self.lm_split = self.codec_split = settings.sm_split
+        self.notices: list[Notice] = []
+        self.wake_s = np.inf
+        self._next_job_id = 0
+
+    @property
+    def has_partitions(self) -> bool:
+        """Whether lanes run beside each other, each on its part of the split."""
+        return self.settings.lane_mode in ("partitioned", "partitioned_urgent")
+
+    @property
+    def has_urgent_lane(self) -> bool:
+        """Whether urgent chunks have a lane of their own."""
+        return self.settings.lane_mode == "partitioned_urgent"
+
+    def lm_partition(self, split: Split) -> Partition:
+        """Where a decode step runs."""
+        return Partition.LM if self.has_partitions and not split.is_none else Partition.WHOLE
+
+    def codec_partition(self, split: Split) -> Partition:
+        """Where a background batch runs."""
+        return Partition.CODEC if self.has_partitions and not split.is_none else Partition.WHOLE
+
+    def step_s(self) -> float:
+        """Estimated time of a decode step with the requests that run now."""
+        rows = int(np.count_nonzero(self.table.is_active))
+        rows = max(1, min(rows, self.settings.max_decode_batch))
+        split = self.lm_split
+        return self.estimates.decode_s(rows, split, self.lm_partition(split))
+
+    def is_idle(self, lane: LaneName) -> bool:
+        """Whether the lane has no job in flight."""
+        return not self.lanes[lane]
+
+    def new_job_id(self) -> int:
+        """Unique, ascending in order of decision."""
+        self._next_job_id += 1
+        return self._next_job_id - 1
+
+    def start(self, job: Job, slots: IntArray, ends_s: float) -> InFlight:
+        """Books a job on its lane."""
+        entry = InFlight(job, slots, ends_s)
+        self.jobs[job.job_id] = entry
+        self.lanes[job.lane].append(job.job_id)
+        return entry
+
+    def finish(self, job_id: int, start_s: float, end_s: float, failed: bool) -> InFlight:
+        """Takes an answered job off its lane and records its span."""
+        assert job_id in self.jobs, f"job {job_id} was answered twice or never handed out"
+        entry = self.jobs.pop(job_id)
+        self.lanes[entry.job.lane].remove(job_id)
+        if self.record is not None:
+            self.record(self._span(entry, start_s, end_s, failed))
+        return entry
+
+    def _span(self, entry: InFlight, start_s: float, end_s: float, failed: bool) -> LaneSpan:
+        job = entry.job
+        sms = {Partition.LM: job.split.lm_sms, Partition.CODEC: job.split.codec_sms}
+        if isinstance(job, CodecJob):
+            rows = tuple(chunk.request_id for chunk in job.chunks)
+            num_frames = job.num_frames
+        elif isinstance(job, PrefillJob):
+            rows, num_frames = job.request_ids, 0
+        else:
+            # NOTE: a slot keeps its owner while a job uses it, so the ids are still right.
+            rows, num_frames = tuple(self.table.request_id[entry.slots].tolist()), 1
+        return LaneSpan(
+            job.lane,
+            job.kind,
+            job.job_id,
+            len(rows),
+            job.bucket,
+            sms.get(job.partition, 0),
+            job.queued_s,
+            start_s,
+            end_s,
+            rows,
+            num_frames,
+            failed,
+        )
+
+    def wake_at(self, time_s: float) -> None:
+        """Asks for a decision at `time_s` at the latest."""
+        self.wake_s = min(self.wake_s, time_s)

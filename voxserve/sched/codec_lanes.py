@@ -1,0 +1,234 @@
+"""Decides what the codec lanes do: classes of head chunks, urgent and background batches."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voxserve.core.chunk import ChunkRef, Urgency, UrgencyReason
+from voxserve.core.jobs import CodecJob, LaneName, Partition
+from voxserve.core.playback import BoolArray
+from voxserve.core.settings import Split
+from voxserve.sched.board import Board
+from voxserve.sched.estimates import bucket_for
+from voxserve.sched.policy import BackgroundView, HeadChunks
+from voxserve.sched.readiness import head_frames
+
+_NO_SPLIT = Split()
+
+
+class CodecLanes:
+    """Both codec lanes' decisions."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def next_jobs(self, now_s: float, lm_is_idle: bool) -> list[CodecJob]:
+        """Batches for the lanes that are idle, urgent first; sets the timers of what waits."""
+        board = self._board
+        heads = self._heads(now_s)
+        if heads is None:
+            return []
+        is_urgent = self._classify(heads)
+        if not board.has_partitions:
+            return self._one_batch(heads)
+        if not board.has_urgent_lane:
+            job = self._background(heads, is_urgent, lm_is_idle)
+            return [] if job is None else [job]
+        jobs = self._urgent(heads, is_urgent)
+        background = heads.picked(~is_urgent)
+        if len(background):
+            self._wake_to_promote(background)
+            if board.is_idle(LaneName.BACKGROUND):
+                jobs += self._held(background, lm_is_idle)
+        return jobs
+
+    def _heads(self, now_s: float) -> HeadChunks | None:
+        table = self._board.table
+        slots = np.flatnonzero(table.is_head)
+        if len(slots) == 0:
+            return None
+        due_s = table.due_s[slots]
+        # NOTE: equal deadlines (all files) go in admission order, so nobody is passed for ever.
+        by_due = np.lexsort((table.order[slots], due_s)) if len(slots) > 1 else slice(None)
+        slots = slots[by_due]
+        return HeadChunks(
+            now_s,
+            slots,
+            due_s[by_due],
+            ~table.is_playing[slots],
+            head_frames(self._board, slots),
+        )
+
+    def _classify(self, heads: HeadChunks) -> BoolArray:
+        board, table, slots = self._board, self._board.table, heads.slots
+        is_urgent = board.policy.is_urgent(heads, board.settings)
+        assert is_urgent.shape == slots.shape, "a policy classes each head chunk"
+        was_background = ~(table.is_urgent[slots] | table.is_new_head[slots])
+        table.promoted_s[slots[is_urgent & was_background]] = heads.now_s
+        table.is_urgent[slots] = is_urgent
+        table.is_new_head[slots] = False
+        return is_urgent
+
+    def _one_batch(self, heads: HeadChunks) -> list[CodecJob]:
+        """Without lanes, everything that is ready goes."""
+        if not self._board.is_idle(LaneName.BACKGROUND):
+            return []
+        rows = min(len(heads), self._board.settings.max_background_batch)
+        return [self._launch(heads.picked(slice(rows)), LaneName.BACKGROUND)]
+
+    def _urgent(self, heads: HeadChunks, is_urgent: BoolArray) -> list[CodecJob]:
+        """All urgent chunks as one batch, up to the lane's largest; never waits for others."""
+        board = self._board
+        if not board.is_idle(LaneName.URGENT) or not is_urgent.any():
+            return []
+        urgent = heads.picked(is_urgent)
+        rows = min(len(urgent), board.settings.urgent_batch)
+        jobs = [self._launch(urgent.picked(slice(rows)), LaneName.URGENT)]
+        overflow = urgent.picked(slice(rows, None))
+        if len(overflow) and self._overflow_gains(overflow, jobs[0]):
+            rows = min(len(overflow), board.settings.max_background_batch)
+            jobs.append(self._launch(overflow.picked(slice(rows)), LaneName.BACKGROUND))
+        return jobs
+
+    def _overflow_gains(self, overflow: HeadChunks, urgent_job: CodecJob) -> bool:
+        """Whether an idle background lane ends them no later than the urgent lane would."""
+        board = self._board
+        if not board.is_idle(LaneName.BACKGROUND):
+            return False
+        num_frames = int(overflow.num_frames.max())
+        batches = -(-len(overflow) // board.settings.urgent_batch)
+        per_batch_s = board.estimates.codec_s(
+            min(len(overflow), board.settings.urgent_batch), num_frames, _NO_SPLIT, Partition.WHOLE
+        )
+        wait_s = board.jobs[urgent_job.job_id].ends_s - overflow.now_s + batches * per_batch_s
+        rows = min(len(overflow), board.settings.max_background_batch)
+        return self._background_s(overflow, rows) <= wait_s
+
+    def _background(
+        self, heads: HeadChunks, is_urgent: BoolArray, lm_is_idle: bool
+    ) -> CodecJob | None:
+        """Without an urgent lane: urgent chunks at once, the bucket filled up; else as held."""
+        board = self._board
+        if not board.is_idle(LaneName.BACKGROUND):
+            return None
+        if not is_urgent.any():
+            held = self._held(heads, lm_is_idle)
+            self._wake_to_promote(heads)
+            return held[0] if held else None
+        urgent_first = heads.picked(np.argsort(~is_urgent, kind="stable"))
+        largest = board.settings.max_background_batch
+        rows = bucket_for(board.prepared.codec_buckets, int(is_urgent.sum()))
+        return self._launch(urgent_first.picked(slice(min(rows, largest))), LaneName.BACKGROUND)
+
+    def _held(self, heads: HeadChunks, lm_is_idle: bool) -> list[CodecJob]:
+        board = self._board
+        view = BackgroundView(
+            heads=heads,
+            settings=board.settings,
+            max_batch=board.settings.max_background_batch,
+            lm_is_idle=lm_is_idle,
+            codec_s=lambda rows: self._background_s(heads, rows),
+            can_be_ready=lambda until_s: self._can_be_ready(heads, until_s),
+        )
+        launch = board.policy.background(view)
+        rows = min(launch.rows, view.all_rows())
+        if rows > 0:
+            return [self._launch(heads.picked(slice(rows)), LaneName.BACKGROUND)]
+        self._wake_after(heads.now_s, launch.look_again_s)
+        return []
+
+    def _background_s(self, heads: HeadChunks, rows: int) -> float:
+        board = self._board
+        split = board.codec_split
+        num_frames = int(heads.num_frames[:rows].max())
+        return board.estimates.codec_s(rows, num_frames, split, board.codec_partition(split))
+
+    def _can_be_ready(self, heads: HeadChunks, until_s: float) -> int:
+        """Requests that have a waiting background chunk, or can produce one by `until_s`."""
+        board, table = self._board, self._board.table
+        is_behind = table.num_ready - table.num_done - table.is_busy > 0
+        steps = np.where(is_behind, 0, table.border - table.frames)
+        pressure = np.count_nonzero(table.is_active) / board.settings.max_decode_batch
+        ready_s = heads.now_s + steps * (board.step_s() * max(1.0, pressure))
+        ready_s = np.where(table.is_busy, np.maximum(ready_s, table.busy_until_s), ready_s)
+        can = is_behind | ((table.is_active | table.is_pending) & ~table.is_starved)
+        can &= ~table.is_head & (table.is_playing | table.is_busy) & (table.request_id >= 0)
+        return len(heads) + int(np.count_nonzero(can & (ready_s <= until_s)))
+
+    def _launch(self, heads: HeadChunks, lane: LaneName) -> CodecJob:
+        """Takes head chunks off their slots as one batch."""
+        board, table, slots = self._board, self._board.table, heads.slots
+        split = board.codec_split
+        is_urgent_lane = lane is LaneName.URGENT
+        partition = Partition.WHOLE if is_urgent_lane else board.codec_partition(split)
+        buckets = board.prepared.urgent_buckets if is_urgent_lane else board.prepared.codec_buckets
+        index, first = table.num_done[slots], table.done_frames[slots]
+        is_last = table.has_ended[slots] & (index + 1 == table.num_ready[slots])
+        job = CodecJob(
+            job_id=board.new_job_id(),
+            lane=lane,
+            chunks=tuple(
+                map(
+                    ChunkRef,
+                    table.request_id[slots].tolist(),
+                    slots.tolist(),
+                    index.tolist(),
+                    first.tolist(),
+                    heads.num_frames.tolist(),
+                    is_last.tolist(),
+                )
+            ),
+            bucket=bucket_for(buckets, len(slots)),
+            num_frames=bucket_for(board.prepared.chunk_frames, int(heads.num_frames.max())),
+            queued_s=heads.now_s,
+            split=split,
+            partition=partition,
+        )
+        cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
+        entry = board.start(job, slots, heads.now_s + cost_s)
+        table.is_head[slots] = False
+        table.is_busy[slots] = True
+        table.busy_until_s[slots] = entry.ends_s
+        if board.record is not None:
+            self._remember(entry.chunks, heads, cost_s)
+        return job
+
+    def _remember(self, chunks: list[tuple[object, ...]], heads: HeadChunks, cost_s: float) -> None:
+        """Keeps per row: head time, class, reason, promotion, slack at launch."""
+        table, slots = self._board.table, heads.slots
+        slack_s = heads.due_s - heads.now_s - cost_s
+        for head_s, is_urgent, is_first, promoted_s, slack in zip(
+            table.head_s[slots].tolist(),
+            table.is_urgent[slots].tolist(),
+            heads.is_first.tolist(),
+            table.promoted_s[slots].tolist(),
+            slack_s.tolist(),
+            strict=True,
+        ):
+            listened = slack != np.inf
+            chunks.append(
+                (
+                    head_s,
+                    Urgency.URGENT if is_urgent else Urgency.BACKGROUND,
+                    _reason(is_urgent, is_first, listened),
+                    promoted_s if promoted_s == promoted_s else None,
+                    slack if listened else None,
+                )
+            )
+
+    def _wake_to_promote(self, background: HeadChunks) -> None:
+        board = self._board
+        self._wake_after(background.now_s, board.policy.next_urgent_s(background, board.settings))
+
+    def _wake_after(self, now_s: float, time_s: float) -> None:
+        """A timer that has passed already is not one: something else is being waited for."""
+        if time_s > now_s:
+            self._board.wake_at(time_s)
+
+
+def _reason(is_urgent: bool, is_first: bool, is_listened: bool) -> UrgencyReason:
+    if not is_listened:
+        return UrgencyReason.NO_LISTENER
+    if is_urgent:
+        return UrgencyReason.FIRST if is_first else UrgencyReason.MARGIN
+    return UrgencyReason.SLACK

@@ -1,0 +1,139 @@
+"""Decides what the LM lane does next: a prefill, a decode step, and of which rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from voxserve.core.jobs import DecodeJob, JobKind, LaneName, PrefillJob
+from voxserve.core.playback import FloatArray
+from voxserve.core.request import RequestState
+from voxserve.sched.admission import admit, pages_needed
+from voxserve.sched.board import Board
+from voxserve.sched.estimates import bucket_for
+from voxserve.sched.life import change_state
+from voxserve.sched.policy import RunningView
+from voxserve.sched.slack import slack_s
+from voxserve.sched.state import ActiveRequest, IntArray
+
+_TIE_S = 1e-9  # per place in admission order: equal keys go to the older request
+
+
+class LmLane:
+    """The LM lane's decisions; see `next_job` for their order."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._last_kind: JobKind | None = None
+
+    def next_job(self, now_s: float) -> PrefillJob | DecodeJob | None:
+        """A continuation's prefill, new prompts, or a decode step; None when there is no work.
+
+        After a prefill a decode step comes first wherever one is possible.
+        """
+        board = self._board
+        rows = board.table.decodable()
+        may_prefill = self._last_kind is not JobKind.PREFILL or len(rows) == 0
+        if may_prefill and board.continuing:
+            return self._prefill(now_s, self._continuations())
+        if may_prefill and board.waiting:
+            admitted = admit(board, now_s)
+            if admitted:
+                for request in admitted:
+                    self._open(request, now_s)
+                return self._prefill(now_s, admitted)
+        return self._decode(now_s, rows) if len(rows) else None
+
+    def _continuations(self) -> list[ActiveRequest]:
+        room = self._board.prepared.prefill_buckets[-1]
+        picked: list[ActiveRequest] = []
+        while self._board.continuing and self._board.continuing[0].prompt_tokens <= room:
+            room -= self._board.continuing[0].prompt_tokens
+            picked.append(self._board.continuing.popleft())
+        return picked
+
+    def _open(self, request: ActiveRequest, now_s: float) -> None:
+        board = self._board
+        board.waiting.remove(request)
+        board.table.open(request, now_s, board.lookahead_frames)
+        request.kv_pages = board.pages.take(pages_needed(board, request))
+        change_state(board, request, RequestState.PREFILLING, now_s)
+
+    def _prefill(self, now_s: float, requests: list[ActiveRequest]) -> PrefillJob:
+        board, table = self._board, self._board.table
+        num_tokens = sum(request.prompt_tokens for request in requests)
+        job = PrefillJob(
+            job_id=board.new_job_id(),
+            request_ids=tuple(request.request_id for request in requests),
+            slots=tuple(request.slot for request in requests),
+            pieces=tuple(request.piece for request in requests),
+            kv_pages=tuple(request.kv_pages for request in requests),
+            num_tokens=num_tokens,
+            bucket=bucket_for(board.prepared.prefill_buckets, num_tokens),
+            queued_s=now_s,
+            split=board.lm_split,
+        )
+        for request in requests:
+            self._set_limit(request)
+        slots = np.array(job.slots, dtype=np.int64)
+        table.is_active[slots] = True
+        table.is_pending[slots] = False
+        estimate_s = board.estimates.prefill_s(num_tokens, len(requests), job.split)
+        self._launch(now_s, job, slots, estimate_s)
+        return job
+
+    def _set_limit(self, request: ActiveRequest) -> None:
+        """Frames this piece may reach: the budget, the context, and the text that is there."""
+        board, table, slot = self._board, self._board.table, request.slot
+        request.piece_first_frame = int(table.frames[slot])
+        context = board.prepared.max_context_tokens - request.prompt_tokens
+        request.frame_limit = min(request.spec.max_frames, request.piece_first_frame + context)
+        table.limit[slot] = min(request.frame_limit, request.text_frames)
+        table.check_at[slot] = min(table.border[slot], table.limit[slot])
+
+    def _decode(self, now_s: float, rows: IntArray) -> DecodeJob:
+        board, table = self._board, self._board.table
+        if len(rows) > board.settings.max_decode_batch:
+            rows = self._chosen(now_s, rows)
+        split = board.lm_split
+        partition = board.lm_partition(split)
+        job = DecodeJob(
+            job_id=board.new_job_id(),
+            slots=rows.astype(np.int32),
+            bucket=bucket_for(board.prepared.decode_buckets, len(rows)),
+            queued_s=now_s,
+            split=split,
+            partition=partition,
+        )
+        self._launch(now_s, job, rows, board.estimates.decode_s(len(rows), split, partition))
+        table.last_step_s[rows] = now_s
+        return job
+
+    def _launch(
+        self, now_s: float, job: PrefillJob | DecodeJob, slots: IntArray, estimate_s: float
+    ) -> None:
+        board = self._board
+        in_lane = board.lanes[LaneName.LM]
+        start_s = max(now_s, board.jobs[in_lane[-1]].ends_s) if in_lane else now_s
+        board.start(job, slots, start_s + estimate_s)
+        board.table.launched[slots] += 1
+        self._last_kind = job.kind
+
+    def _chosen(self, now_s: float, rows: IntArray) -> IntArray:
+        """Rows of a step that cannot hold everybody, ascending by slot."""
+        board, table = self._board, self._board.table
+        order = table.order[rows]
+        if board.settings.admission == "prefill_first":
+            keys: FloatArray = order.astype(np.float64)
+        else:
+            view = RunningView(
+                now_s,
+                board.settings,
+                rows,
+                slack_s(board, now_s, rows),
+                now_s - table.last_step_s[rows],
+                ~table.is_playing[rows],
+                order,
+            )
+            keys = board.policy.decode_keys(view) + _TIE_S * (order - order.min())
+        batch = board.settings.max_decode_batch
+        return np.sort(rows[np.argpartition(keys, batch - 1)[:batch]])

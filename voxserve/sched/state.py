@@ -1,0 +1,173 @@
+"""What the scheduler knows about each request: one Python object, one column of the slot table.
+
+Everything that a step touches for many requests at once is an array over slots; everything that
+happens once per request or chunk is an attribute of `ActiveRequest`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxserve.core.playback import BoolArray, FloatArray
+from voxserve.core.request import FinishReason, RequestSpec, RequestState
+
+IntArray = NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max // 4  # a frame count no request reaches
+
+
+@dataclass(slots=True, eq=False)
+class ActiveRequest:
+    """A request that has not ended, or whose last jobs are still running.
+
+    Attributes:
+        slot: Device-side place, -1 while waiting.
+        piece: Piece of the text that is being (or about to be) spoken.
+        piece_first_frame: Frames made before this piece.
+        kv_pages: Pages reserved for the longest piece.
+        frame_limit: Frames this piece may reach: the budget, or a full context.
+        text_frames: Frames the text that arrived so far allows (streamed text only): the prefill
+            makes the first frame, and each later one takes a text token.
+        deferred_since_s: When its prefill was first deferred.
+        ready_s: When each chunk became ready, by chunk index.
+        reason: How the stream of frames ended, once it has.
+        num_samples: Samples delivered.
+    """
+
+    spec: RequestSpec
+    state: RequestState = RequestState.WAITING
+    slot: int = -1
+    piece: int = 0
+    piece_first_frame: int = 0
+    kv_pages: tuple[int, ...] = ()
+    frame_limit: int = NEVER
+    text_frames: int = NEVER
+    deferred_since_s: float | None = None
+    ready_s: list[float] = field(default_factory=lambda: [])
+    reason: FinishReason | None = None
+    num_samples: int = 0
+
+    @property
+    def request_id(self) -> int:
+        """Unique in the engine."""
+        return self.spec.request_id
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Prompt length of the current piece."""
+        return self.spec.prompt_tokens[self.piece]
+
+
+class SlotTable:
+    """Per-slot columns, [num_slots] each; a free slot's values mean nothing.
+
+    Attributes:
+        owner: The request in each slot, or None.
+        request_id: Its id, -1 when free.
+        order: Admission order.
+        frames: Frames made (steps whose flags were read).
+        launched: LM rows in flight.
+        discard: Of those, how many belong to a sequence that has ended.
+        limit: Frames after which no further step is launched (budget, context, streamed text).
+        check_at: Frames at which something happens: a chunk becomes ready or the limit is hit.
+        border: Frames at which the next chunk becomes ready, look-ahead included.
+        is_active: The backbone has more to generate (piece prefilled, or its prefill launched).
+        is_pending: The next piece's prefill is due: running, though not active.
+        is_starved: Streamed text is missing.
+        has_ended: The stream of frames is complete.
+        last_step_s: When it last got a row in a step.
+        num_ready: Chunks made ready.
+        ready_frames: Frames in ready chunks.
+        next_frames: Size of the chunk that is being generated.
+        num_done: Chunks delivered.
+        done_frames: Frames in delivered chunks.
+        is_head: A head chunk waits for a lane.
+        is_new_head: It has not been classed yet.
+        is_urgent: Its class.
+        head_s, promoted_s: When it became the head; when it was promoted (NaN: not).
+        is_busy: A chunk is on a codec lane.
+        busy_until_s: When that is expected to end.
+        has_listener: False: no deadlines.
+        is_playing: Audio was delivered.
+        deadline_s: When the audio delivered runs out; arrival + target before the first audio;
+            infinite without a listener. SLO accounting uses this one.
+        due_s: The same, corrected by what the listener reported.
+    """
+
+    def __init__(self, num_slots: int, max_ramp: int) -> None:
+        def ints(fill: int = 0) -> IntArray:
+            return np.full(num_slots, fill, dtype=np.int64)
+
+        def bools() -> BoolArray:
+            return np.zeros(num_slots, dtype=np.bool_)
+
+        def floats(fill: float = 0.0) -> FloatArray:
+            return np.full(num_slots, fill, dtype=np.float64)
+
+        self.num_slots = num_slots
+        self.owner: list[ActiveRequest | None] = [None] * num_slots
+        self.free = list(range(num_slots - 1, -1, -1))  # the lowest slot goes out first
+        self.request_id = ints(-1)
+        self.order, self.frames, self.launched, self.discard = ints(), ints(), ints(), ints()
+        self.limit, self.check_at, self.border = ints(), ints(), ints()
+        self.is_active, self.is_pending, self.is_starved = bools(), bools(), bools()
+        self.has_ended = bools()
+        self.last_step_s = floats()
+        self.num_ready, self.ready_frames, self.next_frames = ints(), ints(), ints()
+        self.num_done, self.done_frames = ints(), ints()
+        self.is_head, self.is_new_head, self.is_urgent = bools(), bools(), bools()
+        self.head_s, self.promoted_s = floats(), floats(np.nan)
+        self.is_busy = bools()
+        self.busy_until_s = floats()
+        self.has_listener, self.is_playing = bools(), bools()
+        self.deadline_s, self.due_s = floats(), floats()
+        self.ramp = np.ones((num_slots, max_ramp), dtype=np.int64)
+        self._next_order = 0
+
+    @property
+    def num_held(self) -> int:
+        """Slots with an owner."""
+        return self.num_slots - len(self.free)
+
+    def open(self, request: ActiveRequest, now_s: float, lookahead_frames: int) -> None:
+        """Gives the lowest free slot to a request that is about to be prefilled."""
+        slot = self.free.pop()
+        spec = request.spec
+        request.slot = slot
+        self.owner[slot] = request
+        self.request_id[slot] = spec.request_id
+        self.order[slot] = self._next_order
+        self._next_order += 1
+        for column in (
+            *(self.frames, self.launched, self.discard, self.num_ready, self.ready_frames),
+            *(self.num_done, self.done_frames, self.busy_until_s),
+            *(self.is_active, self.is_pending, self.is_starved, self.has_ended),
+            *(self.is_head, self.is_urgent, self.is_busy, self.is_playing),
+        ):
+            column[slot] = 0
+        self.last_step_s[slot] = now_s
+        self.promoted_s[slot] = np.nan
+        self.has_listener[slot] = spec.has_listener
+        due_s = spec.arrival_s + spec.ttfa_target_s if spec.has_listener else np.inf
+        self.deadline_s[slot] = self.due_s[slot] = due_s
+        width = self.ramp.shape[1]
+        ramp = spec.chunk_ramp[:width]
+        self.ramp[slot] = (*ramp, *(ramp[-1:] * (width - len(ramp))))
+        self.next_frames[slot] = ramp[0]
+        self.border[slot] = ramp[0] + lookahead_frames
+
+    def close(self, slot: int) -> None:
+        """Frees a slot that no job uses."""
+        assert self.launched[slot] == 0, f"slot {slot} freed under a step in flight"
+        assert not self.is_busy[slot], f"slot {slot} freed under a codec batch in flight"
+        self.owner[slot] = None
+        self.request_id[slot] = -1
+        self.is_active[slot] = self.is_pending[slot] = self.is_head[slot] = False
+        self.is_starved[slot] = False
+        self.free.append(slot)
+
+    def decodable(self) -> IntArray:
+        """Slots that a decode step may be launched for, ascending."""
+        return np.flatnonzero(self.is_active & (self.frames + self.launched < self.limit))
