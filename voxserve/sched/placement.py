@@ -16,6 +16,8 @@ from voxserve.core.settings import Prepared, Split
 
 # The codec must be able to do this much more than it is asked for: chunks come in waves.
 HEADROOM = 1.1
+# "No split" must promise this much more than the best split: its estimate is the coarser one.
+UNSPLIT_GAIN = 1.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,7 @@ def choose_split(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> Spl
 
     Without a target rate the codec has to keep up with its own backbone. Where no split's codec
     keeps up, the one with the highest common rate is taken. "No split" wins only where its common
-    rate is higher than the chosen split's.
+    rate is clearly higher than the chosen split's.
 
     Args:
         cost: Stage estimates, contention included.
@@ -130,7 +132,7 @@ def choose_split(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> Spl
         else f"no split's codec keeps up with {goal}; {best.split} has the highest common rate "
         f"({best.rate_rps:.1f} requests/s)"
     )
-    if unsplit is not None and unsplit.rate_rps > best.rate_rps:
+    if unsplit is not None and unsplit.rate_rps > UNSPLIT_GAIN * best.rate_rps:
         why = f"without a split both sides do {unsplit.rate_rps:.1f} requests/s; " + why
         best = unsplit
     return SplitChoice(best.split, tuple(estimates), why)
