@@ -210,6 +210,7 @@ class ListenerReport:
     buffered_s: float
 
 
+JobEnded = StepDone | CodecDone | JobFailed
 Event = (
     Arrival
     | Cancel

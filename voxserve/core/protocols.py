@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from voxserve.core.chunk import ChunkRef
 from voxserve.core.events import Trace
-from voxserve.core.jobs import Event, Job, Partition
+from voxserve.core.jobs import Job, JobEnded, Partition
 from voxserve.core.settings import Prepared, Settings, Split
 
 
@@ -39,7 +39,7 @@ class JobResult:
         pcm: One int16 array [samples] per chunk, `num_samples` of the event long.
     """
 
-    event: Event
+    event: JobEnded
     pcm: tuple[NDArray[np.int16], ...] = ()
 
 
