@@ -1,0 +1,329 @@
+"""The public engine: speech from text, in this process, on threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import itertools
+import threading
+import weakref
+from collections.abc import AsyncIterable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from voxserve.core.events import Trace
+from voxserve.core.jobs import Cancel, ListenerReport
+from voxserve.core.protocols import EngineStats
+from voxserve.core.settings import Settings
+from voxserve.core.workload import Workload
+from voxserve.engine import registry
+from voxserve.engine.audio import Audio
+from voxserve.engine.build import Built, build_executor, resolve_device
+from voxserve.engine.clock import MonotonicClock
+from voxserve.engine.intake import Intake
+from voxserve.engine.load import BackgroundLoad
+from voxserve.engine.mailbox import DeliveredChunk
+from voxserve.engine.monitor import Monitor
+from voxserve.engine.service import Service
+from voxserve.engine.stream import AsyncStream, Stream
+from voxserve.sched.scheduler import Scheduler
+
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class _Config:
+    """What makes two engines of one name the same."""
+
+    model: str
+    device: str
+    weights: str | None
+    policy: Any
+    settings: tuple[tuple[str, Any], ...]
+
+
+class Engine:
+    """Serves one model on one device.
+
+    Making one loads the model and starts its threads; it is ready when the call returns. A second
+    call with the same name and arguments returns the running engine, one with other arguments
+    stops it first. Deleting the last reference, `stop()`, the end of a `with` block and the end of
+    the process all end the threads and free the memory.
+
+    Args:
+        model: A registered model's name (`voxserve models` lists them).
+        device: "auto", "cpu", "cuda[:n]" or "sim:NAME".
+        name: One engine per name in a process.
+        policy: A policy's name or object; None is the default.
+        weights: A checkpoint folder or repo id, "random", or None for the bundled ones.
+        settings: Any of `Settings`, as keywords; the rest are the device's defaults.
+
+    Attributes:
+        model_name, device_name: What it serves, on what.
+        model_info: The model's facts (voices, sample rate, limits).
+        prepared: What the device can be set to.
+        sample_rate_hz, frame_s: Of the model's audio.
+        trace: What happened, since the first start.
+
+    Raises:
+        UnknownModel, DeviceUnavailable, CheckpointError, InvalidSetting: Says what is possible.
+    """
+
+    def __new__(
+        cls,
+        model: str = "vox-tiny",
+        device: str = "auto",
+        *,
+        name: str = "default",
+        policy: Any = None,
+        weights: str | None = None,
+        **settings: Any,
+    ) -> Engine:
+        config = _config(model, device, policy, weights, settings)
+        with registry.lock:
+            running = registry.live(name)
+            if running is not None and running._config == config:
+                return running
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        model: str = "vox-tiny",
+        device: str = "auto",
+        *,
+        name: str = "default",
+        policy: Any = None,
+        weights: str | None = None,
+        **settings: Any,
+    ) -> None:
+        if hasattr(self, "_config"):
+            return  # the running engine of this name
+        self._config = _config(model, device, policy, weights, settings)
+        self._clock = MonotonicClock()
+        self._ids = itertools.count()
+        self.name = name
+        self.model_name = model
+        self.device_name = self._config.device
+        self.trace = Trace()
+        self._load: BackgroundLoad | None = None
+        self.start()
+
+    # --- life --------------------------------------------------------------------------------
+
+    def start(self) -> Engine:
+        """Loads the model and starts serving; returns at once when it already does."""
+        with registry.lock:
+            if not self.is_running:
+                registry.take_name(self.name, self)
+                self._start(self._config)
+        return self
+
+    def _start(self, config: _Config) -> None:
+        built = build_executor(
+            config.model, config.device, weights=config.weights, clock=self._clock, name=self.name
+        )
+        monitor = Monitor(self.trace)
+        try:
+            defaults = built.executor.defaults
+            settings = defaults.changed(built.executor.prepared, **dict(config.settings))
+            scheduler = _scheduler(built, settings, monitor, config.policy)
+        except BaseException:
+            built.executor.close()
+            raise
+        self.prepared = built.executor.prepared
+        self.sample_rate_hz = built.executor.sample_rate_hz
+        self.frame_s = built.executor.frame_s
+        self.model_info = built.model.info
+        service = Service(built.executor, scheduler, settings, monitor, self._clock, self.name)
+        self._service = service
+        self._intake = Intake(built.model, service, self._ids, self._clock, built.prepare_load)
+        # Runs when the engine is deleted and at the end of the process.
+        self._finalizer = weakref.finalize(self, _end, service)
+
+    def stop(self) -> None:
+        """Ends serving and frees the model; requests still active raise `EngineStopped`."""
+        if not hasattr(self, "_service"):
+            return
+        self._stop_load()
+        self._finalizer.detach()
+        self._service.stop()
+        self._intake.close()
+        gc.collect()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it serves."""
+        return hasattr(self, "_service") and self._service.is_open
+
+    def __enter__(self) -> Engine:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    # --- speaking ----------------------------------------------------------------------------
+
+    def say(
+        self,
+        text: str | Iterable[str],
+        *,
+        listener: bool = False,
+        on_chunk: Callable[[DeliveredChunk], object] | None = None,
+        **options: Any,
+    ) -> Audio:
+        """Speaks a text and returns the whole utterance. Ctrl-C cancels it.
+
+        Args:
+            text: A string, or pieces of one; models that take whole texts get them joined.
+            listener: Serve it as if somebody listened while it is made: first sound early, every
+                chunk in time. Off, it is made as cheaply as possible.
+            on_chunk: Called with each chunk as it comes.
+            options: voice, language, instruct, seed, max_frames, min_frames, temperature, top_k,
+                top_p, ... (see `SpeechOptions` and `Sampling`).
+
+        Raises:
+            InvalidInput: Nothing to say, unknown option or voice, too long.
+            RequestError: It was cancelled, refused or failed.
+            EngineStopped, EngineFailed: The engine ended.
+        """
+        with self.stream(text, listener=listener, **options) as stream:
+            for chunk in stream:
+                if on_chunk is not None:
+                    on_chunk(chunk)
+            return stream.audio()
+
+    def stream(self, text: str | Iterable[str], *, listener: bool = True, **options: Any) -> Stream:
+        """Speaks a text and returns its chunks as they are delivered; arguments as for `say`.
+
+        Closing the stream, leaving its `with` block or dropping it cancels the request.
+        """
+        return Stream(self._open_intake(), text, options, has_listener=listener, keep_alive=self)
+
+    def astream(
+        self,
+        text: str | Iterable[str] | AsyncIterable[str],
+        *,
+        listener: bool = True,
+        **options: Any,
+    ) -> AsyncStream:
+        """`stream` for `async for`, in any running event loop, a notebook's included.
+
+        The request is made at the first step; cancelling the task cancels it.
+        """
+        return AsyncStream(
+            self._open_intake(), text, options, has_listener=listener, keep_alive=self
+        )
+
+    async def asay(self, text: str | Iterable[str] | AsyncIterable[str], **options: Any) -> Audio:
+        """`say` for event loops."""
+        return await self.astream(text, **{"listener": False, **options}).read()
+
+    def cancel(self, request_id: int) -> bool:
+        """Cancels a request; its reader gets `RequestCancelled`. False when it has ended."""
+        if not self._service.is_active(request_id):
+            return False
+        self._service.tell(Cancel(request_id))
+        return True
+
+    def report_listener(self, request_id: int, buffered_s: float) -> None:
+        """Tells the scheduler how much audio a real player of a request still has to play."""
+        self._service.tell(ListenerReport(request_id, buffered_s))
+
+    # --- background load ---------------------------------------------------------------------
+
+    def load(self, workload: Workload | str = "libritts", rate_rps: float = 0.0) -> None:
+        """Sets an open-loop background load of requests that a modelled listener plays.
+
+        Args:
+            workload: "libritts", "seedtts", "burst[:N]", "file:PATH", "replay:PATH" or an object.
+            rate_rps: Requests per second, whatever the engine can do; 0 ends the load and cancels
+                what is left of it.
+
+        Raises:
+            InvalidInput: Unknown workload or a negative rate.
+        """
+        intake = self._open_intake()
+        if rate_rps == 0:
+            self._stop_load()
+        elif self._load is not None and self._load.is_of(workload):
+            self._load.set_rate(rate_rps)
+        else:
+            self._stop_load()
+            self._load = BackgroundLoad(intake, workload, rate_rps, self.name)
+
+    def _stop_load(self) -> None:
+        load, self._load = self._load, None
+        if load is not None:
+            load.stop()
+
+    # --- settings and figures ----------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """In force, or about to be at the next scheduling point."""
+        return self._service.settings
+
+    def set(self, **changes: Any) -> Settings:
+        """Validates and applies live settings; returns the new ones.
+
+        Raises:
+            InvalidSetting: Says what is possible.
+        """
+        return self._service.change(**changes)
+
+    def stats(self) -> EngineStats:
+        """Counters for displays; never waits for the serving thread."""
+        return self._service.stats()
+
+    def now_s(self) -> float:
+        """Engine clock."""
+        return self._clock.now_s()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until nothing is being spoken; False when `timeout_s` passed first."""
+        return self._service.wait_idle(timeout_s)
+
+    async def await_idle(self) -> None:
+        """`wait` for event loops: the notebook stays responsive meanwhile."""
+        while not self._service.wait_idle(0.0):
+            await asyncio.sleep(_POLL_S)
+
+    def _open_intake(self) -> Intake:
+        self._service.check_open()
+        return self._intake
+
+    def __repr__(self) -> str:
+        state = self._service.state if hasattr(self, "_service") else "stopped"
+        return f"Engine({self.model_name!r}, {self.device_name!r}, name={self.name!r}): {state}"
+
+
+def _config(
+    model: str, device: str, policy: Any, weights: str | None, settings: dict[str, Any]
+) -> _Config:
+    if isinstance(policy, str):
+        settings, policy = {**settings, "policy": policy}, None
+    return _Config(model, resolve_device(device), weights, policy, tuple(sorted(settings.items())))
+
+
+def _scheduler(built: Built, settings: Settings, monitor: Monitor, policy: Any) -> Scheduler:
+    executor, info = built.executor, built.model.info
+    return Scheduler(
+        executor.prepared,
+        settings,
+        executor.cost,
+        executor.frame_s,
+        executor.sample_rate_hz,
+        codec_delay_samples=info.codec_delay_samples,
+        lookahead_frames=info.lookahead_frames,
+        record=monitor.record,
+        policy=policy,
+    )
+
+
+def _end(service: Service) -> None:
+    """Stops a service whose engine is gone.
+
+    The collector may run this on any thread, the service's own included: only the main thread
+    waits for the end, the others just ask for it.
+    """
+    service.stop(wait=threading.current_thread() is threading.main_thread())

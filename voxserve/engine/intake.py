@@ -1,0 +1,142 @@
+"""From what a user typed to a submitted request; runs on user threads."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from voxserve.core.clock import Clock
+from voxserve.core.errors import InvalidInput
+from voxserve.core.request import RequestSpec
+from voxserve.core.workload import Utterance
+from voxserve.engine.service import Service, Sink
+
+if TYPE_CHECKING:
+    from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
+
+PrepareLoad = Callable[[Utterance, int], Any]  # utterance, seed -> prepared request
+COLLECTED = "the model takes whole texts, so the pieces were collected before speaking"
+
+
+class Intake:
+    """Prepares and submits requests for one running service.
+
+    Args:
+        model: Its `preprocess` is called, from any thread.
+        service: Takes the requests.
+        ids: Numbers requests over the engine's whole life.
+        clock: Engine time.
+        prepare_load: Makes a request of a workload's lengths alone, where a device can.
+    """
+
+    def __init__(
+        self,
+        model: SpeechModel,
+        service: Service,
+        ids: itertools.count[int],
+        clock: Clock,
+        prepare_load: PrepareLoad | None = None,
+    ) -> None:
+        self.model = model
+        self.prepare_load = prepare_load
+        self.service = service
+        self.clock = clock
+        self._ids = ids
+
+    def prepare(self, text: str | Iterable[str], options: dict[str, Any]) -> PreparedRequest:
+        """Checks the options and turns the text into prompt pieces.
+
+        Raises:
+            InvalidInput: Nothing to say, an unknown option, voice or language, or too long.
+        """
+        collected = not isinstance(text, str)
+        if collected:
+            text = collect(text)
+        request = self.model.preprocess(text, speech_options(options))
+        self._check_length(request)
+        return replace(request, notes=(*request.notes, COLLECTED)) if collected else request
+
+    def submit(
+        self,
+        request: PreparedRequest,
+        sink: Sink | None,
+        arrival_s: float,
+        *,
+        has_listener: bool = True,
+        request_id: int | None = None,
+    ) -> int:
+        """Hands the request to the service and returns its id.
+
+        Raises:
+            EngineStopped, EngineFailed: The engine no longer serves.
+        """
+        settings = self.service.settings
+        # Nobody waits for the first sound of a file: the largest chunks are the cheapest.
+        ramp = settings.chunk_ramp if has_listener else settings.chunk_ramp[-1:]
+        spec = RequestSpec(
+            request_id=self.new_id() if request_id is None else request_id,
+            arrival_s=arrival_s,
+            prompt_tokens=tuple(piece.num_tokens for piece in request.pieces),
+            max_frames=request.max_frames,
+            chunk_ramp=ramp,
+            has_listener=has_listener,
+            ttfa_target_s=settings.ttfa_target_s,
+        )
+        self.service.submit(spec, request, sink)
+        return spec.request_id
+
+    def new_id(self) -> int:
+        """A request id nobody else has."""
+        return next(self._ids)
+
+    def close(self) -> None:
+        """Forgets the model, so that a stream kept in a notebook's history holds no weights."""
+        del self.model
+
+    def _check_length(self, request: PreparedRequest) -> None:
+        limit = self.service.prepared.max_request_frames
+        if request.max_frames > limit:
+            seconds = limit * self.model.info.frame_s
+            raise InvalidInput(
+                f"the text needs up to {request.max_frames} frames; a request holds {limit} "
+                f"({seconds:.0f} s of speech): split it into several requests"
+            )
+
+
+def collect(text: Iterable[str]) -> str:
+    """Joins pieces of text as they are (a piece brings its own spaces).
+
+    Raises:
+        InvalidInput: Not text.
+    """
+    try:
+        pieces = list(text)
+    except TypeError:
+        raise InvalidInput(f"text is {text!r}; a string or pieces of one are needed") from None
+    for piece in pieces:
+        if not isinstance(piece, str):
+            raise InvalidInput(f"a piece of the text is {piece!r}, not a string")
+    return "".join(pieces)
+
+
+def speech_options(options: dict[str, Any]) -> SpeechOptions:
+    """Options by name, those of `Sampling` included, as the model takes them.
+
+    Raises:
+        InvalidInput: An unknown name (lists what there is) or a value out of bounds.
+    """
+    from voxserve.models.base import Sampling, SpeechOptions
+
+    sampling_names = {field.name for field in fields(Sampling)}
+    names = {field.name for field in fields(SpeechOptions)}
+    unknown = options.keys() - names - sampling_names
+    if unknown:
+        known = ", ".join(sorted((names | sampling_names) - {"sampling"}))
+        raise InvalidInput(f"no option {sorted(unknown)[0]!r}; there are {known}")
+    sampling = {name: options[name] for name in options.keys() & sampling_names}
+    rest = {name: options[name] for name in options.keys() & names}
+    if sampling:
+        rest["sampling"] = Sampling(**sampling)
+    return SpeechOptions(**rest)

@@ -1,0 +1,117 @@
+"""Background load: an open-loop stream of requests that a modelled listener plays."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from typing import Any
+
+from voxserve.core import workload as workloads
+from voxserve.core.errors import EngineError, InvalidInput
+from voxserve.core.jobs import Cancel, RequestEnded
+from voxserve.core.workload import LiveLoad, Offered, Utterance, Workload
+from voxserve.engine.intake import Intake
+from voxserve.engine.mailbox import DeliveredChunk
+from voxserve.engine.sentences import text_of
+
+_log = logging.getLogger("voxserve")
+
+
+class BackgroundLoad:
+    """Submits a workload's requests at their times, late ones at once, never fewer.
+
+    Args:
+        intake: Of the running engine.
+        workload: A name or an object.
+        rate_rps: Requests per second.
+        name: The engine's, for the thread's name.
+
+    Raises:
+        InvalidInput: Unknown workload or a rate that is not positive.
+    """
+
+    def __init__(
+        self, intake: Intake, workload: Workload | str, rate_rps: float, name: str
+    ) -> None:
+        _check(rate_rps)
+        self._asked = workload
+        self._intake = intake
+        self._lock = threading.Lock()
+        self._live = LiveLoad(workloads.find(workload), rate_rps, intake.clock.now_s())
+        self._changed = threading.Event()
+        self._is_stopping = False
+        self._outstanding: set[int] = set()
+        self._seeds = itertools.count()
+        self._thread = threading.Thread(
+            target=self._serve, name=f"voxserve-{name}-load", daemon=True
+        )
+        self._thread.start()
+
+    def is_of(self, workload: Workload | str) -> bool:
+        """Whether this is the load of that workload."""
+        return self._asked == workload
+
+    def set_rate(self, rate_rps: float) -> None:
+        """Goes on at another rate from now."""
+        _check(rate_rps)
+        with self._lock:
+            if rate_rps != self._live.rate_rps:
+                self._live.set_rate(rate_rps, self._intake.clock.now_s())
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Ends the load and cancels its requests that have not ended."""
+        self._is_stopping = True
+        self._changed.set()
+        self._thread.join()
+        for request_id in list(self._outstanding):
+            self._intake.service.tell(Cancel(request_id))
+
+    def _serve(self) -> None:
+        try:
+            while not self._is_stopping:
+                with self._lock:
+                    now_s = self._intake.clock.now_s()
+                    due, next_s = self._live.due(now_s), self._live.next_s
+                for offered in due:
+                    self._submit(offered)
+                self._changed.wait(min(next_s - now_s, 1.0))
+                self._changed.clear()
+        except EngineError as error:
+            _log.info("the background load ended with its engine: %s", error)
+
+    def _submit(self, offered: Offered) -> None:
+        seed = next(self._seeds)
+        try:
+            request = self._prepare(offered.utterance, seed)
+        except InvalidInput as error:
+            _log.warning("the background load left out a text: %s", error)
+            return
+        request_id = self._intake.new_id()
+        self._outstanding.add(request_id)
+        self._intake.submit(
+            request, _Unheard(self._outstanding, request_id), offered.at_s, request_id=request_id
+        )
+
+    def _prepare(self, utterance: Utterance, seed: int) -> Any:
+        if self._intake.prepare_load is not None:
+            return self._intake.prepare_load(utterance, seed)
+        return self._intake.prepare(text_of(utterance, seed), {"seed": seed})
+
+
+class _Unheard:
+    """Takes a load request's chunks, which the scheduler's player model has heard already."""
+
+    def __init__(self, outstanding: set[int], request_id: int) -> None:
+        self._outstanding = outstanding
+        self._request_id = request_id
+
+    def put(self, item: DeliveredChunk | RequestEnded | Exception) -> None:
+        if not isinstance(item, DeliveredChunk):
+            self._outstanding.discard(self._request_id)
+
+
+def _check(rate_rps: float) -> None:
+    if not rate_rps > 0:
+        raise InvalidInput(f"a load of {rate_rps} requests per second: 0 or more is needed")

@@ -1,0 +1,33 @@
+"""One engine per name in a process, so that running a notebook cell again loads no second model."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from voxserve.engine.engine import Engine
+
+# Re-entrant: starting an engine may stop another of the same name.
+lock = threading.RLock()
+_engines: weakref.WeakValueDictionary[str, Engine] = weakref.WeakValueDictionary()
+
+
+def live(name: str) -> Engine | None:
+    """The running engine of this name, or None."""
+    engine = _engines.get(name)
+    return engine if engine is not None and engine.is_running else None
+
+
+def take_name(name: str, engine: Engine) -> None:
+    """Gives the name to `engine`, stopping the engine that had it."""
+    other = live(name)
+    if other is not None and other is not engine:
+        other.stop()
+    _engines[name] = engine
+
+
+def engines() -> dict[str, Engine]:
+    """The running engines of this process, by name."""
+    return {name: engine for name, engine in list(_engines.items()) if engine.is_running}

@@ -1,0 +1,335 @@
+"""The serving thread: takes requests in, lets the scheduler decide, launches, collects, publishes.
+
+Owns the executor, the scheduler and every request's life from submission to its end. Nothing here
+touches torch; other threads only call `submit`, `tell`, `change` and `stop`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxserve.core.chunk import ChunkRef
+from voxserve.core.clock import Clock
+from voxserve.core.errors import EngineError, EngineFailed, EngineStopped, InvalidSetting
+from voxserve.core.jobs import (
+    Arrival,
+    Cancel,
+    ChunkDelivered,
+    CodecJob,
+    Event,
+    Job,
+    Notice,
+    PrefillJob,
+    RequestEnded,
+    SettingsChanged,
+    SlotReleased,
+)
+from voxserve.core.protocols import EngineStats, Executor, JobResult
+from voxserve.core.request import RequestSpec, RequestState
+from voxserve.core.settings import START_ONLY, Settings
+from voxserve.engine.host import tuning
+from voxserve.engine.mailbox import DeliveredChunk
+from voxserve.engine.monitor import Monitor
+from voxserve.sched.scheduler import Scheduler
+
+_log = logging.getLogger("voxserve")
+_LONGEST_WAIT_S = 1.0
+_STOP_PATIENCE_S = 30.0
+
+
+class Sink(Protocol):
+    """Where a request's chunks and its end go; called on the serving thread, must return fast."""
+
+    def put(self, item: DeliveredChunk | RequestEnded | Exception) -> None:
+        """A chunk, or the end (an exception when the engine ended first)."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Served:
+    prepared: Any
+    sink: Sink | None
+    pcm: dict[int, NDArray[np.int16]] = field(default_factory=dict)  # decoded, by chunk index
+
+
+class Service:
+    """Serves requests on a thread of its own until stopped or failed.
+
+    Args:
+        executor: Runs jobs; closed by the serving thread when it ends.
+        scheduler: Decides; used by the serving thread alone.
+        settings: In force at the start.
+        monitor: What `scheduler` records into.
+        clock: Engine time.
+        name: In the thread's name and in messages.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        scheduler: Scheduler,
+        settings: Settings,
+        monitor: Monitor,
+        clock: Clock,
+        name: str,
+    ) -> None:
+        self.prepared = executor.prepared
+        self._executor = executor
+        self._scheduler = scheduler
+        self._settings = settings
+        self._monitor = monitor
+        self._clock = clock
+        self._name = name
+        self._gate = threading.Lock()  # submission, settings and the end
+        self._inbox: deque[Event] = deque()
+        self._served: dict[int, _Served] = {}
+        self._codec_chunks: dict[int, tuple[ChunkRef, ...]] = {}  # by job, while in flight
+        self._open_slots: dict[int, int] = {}
+        self._idle = threading.Event()
+        self._idle.set()
+        self._is_busy = False
+        self._is_stopping = False
+        self._error: EngineError | None = None
+        self._wakeup_s = math.inf
+        self._thread = threading.Thread(
+            target=self._serve, name=f"voxserve-{name}-engine", daemon=True
+        )
+        tuning.enter_serving()
+        self._thread.start()
+
+    # --- called by other threads -------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """In force, or about to be at the next scheduling point."""
+        return self._settings
+
+    @property
+    def state(self) -> str:
+        """ "running", "stopped" or "failed: why"."""
+        if self._error is None:
+            return "running"
+        return f"failed: {self._error}" if isinstance(self._error, EngineFailed) else "stopped"
+
+    def submit(self, spec: RequestSpec, prepared: Any, sink: Sink | None) -> None:
+        """Takes a request in; its chunks and its end go to `sink`.
+
+        Raises:
+            EngineStopped, EngineFailed: The engine no longer serves.
+        """
+        with self._gate:
+            self.check_open()
+            self._served[spec.request_id] = _Served(prepared, sink)
+            self._idle.clear()
+            self._inbox.append(Arrival(spec))
+        self._executor.wake()
+
+    def tell(self, event: Event) -> None:
+        """Passes an event to the scheduler; nothing happens once the engine has ended."""
+        self._inbox.append(event)
+        self._executor.wake()
+
+    def is_active(self, request_id: int) -> bool:
+        """Whether the request has not ended."""
+        return request_id in self._served
+
+    def change(self, **changes: Any) -> Settings:
+        """Validates and applies live settings at the next scheduling point.
+
+        Raises:
+            InvalidSetting: Says what is possible.
+            EngineStopped, EngineFailed: The engine no longer serves.
+        """
+        for name in START_ONLY & changes.keys():
+            raise InvalidSetting(f"{name} is fixed at start: Engine(..., {name}={changes[name]!r})")
+        with self._gate:
+            self.check_open()
+            self._settings = self._settings.changed(self.prepared, **changes)
+            self._inbox.append(SettingsChanged(self._settings))
+            settings = self._settings
+        self._executor.wake()
+        return settings
+
+    def stats(self) -> EngineStats:
+        """Counters, without waiting for the serving thread."""
+        active, ended = self._monitor.active, self._monitor.ended
+        running = (RequestState.PREFILLING, RequestState.RUNNING, RequestState.STARVED)
+        return EngineStats(
+            state=self.state,
+            now_s=self._clock.now_s(),
+            waiting=active[RequestState.WAITING],
+            running=sum(active[state] for state in running),
+            draining=active[RequestState.DRAINING],
+            done=ended[RequestState.DONE],
+            cancelled=ended[RequestState.CANCELLED],
+            failed=ended[RequestState.FAILED],
+            rejected=ended[RequestState.REJECTED],
+            ready_chunks=self._scheduler.num_ready_chunks,
+            kernel_delay_s=self._monitor.delay_s,
+        )
+
+    def wait_idle(self, timeout_s: float | None = None) -> bool:
+        """Waits until no request is active and no slot is in use; False on time-out."""
+        return self._idle.wait(timeout_s)
+
+    def stop(self, wait: bool = True) -> None:
+        """Ends serving; every waiting reader is told. May be called again and from any thread.
+
+        Raises:
+            EngineFailed: The serving thread did not end in time.
+        """
+        self._is_stopping = True
+        self._executor.wake()
+        if not wait or threading.current_thread() is self._thread:
+            return
+        self._thread.join(_STOP_PATIENCE_S)
+        if self._thread.is_alive():
+            raise EngineFailed(f"engine {self._name!r} did not stop in {_STOP_PATIENCE_S:.0f} s")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes requests."""
+        return self._error is None and not self._is_stopping
+
+    def check_open(self) -> None:
+        """Raises what ended the service, if something did.
+
+        Raises:
+            EngineStopped, EngineFailed: The engine no longer serves.
+        """
+        if self._error is not None:
+            raise type(self._error)(str(self._error))
+        if self._is_stopping:
+            raise EngineStopped(f"engine {self._name!r} is stopping")
+
+    # --- the serving thread ------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        error: EngineError = EngineStopped(
+            f"engine {self._name!r} was stopped; call start() or make a new Engine"
+        )
+        try:
+            while not self._is_stopping:
+                self._turn()
+        except BaseException as cause:  # border: whatever ended the thread, clients must hear it
+            _log.exception("engine %r failed", self._name)
+            error = EngineFailed(f"engine {self._name!r} failed: {type(cause).__name__}: {cause}")
+        self._end(error)
+
+    def _turn(self) -> None:
+        wait_s = min(self._wakeup_s - self._clock.now_s(), _LONGEST_WAIT_S)
+        results = self._executor.results(max(wait_s, 0.0))
+        now_s = self._clock.now_s()
+        self._note_delay(now_s, results)
+        while self._inbox:
+            self._scheduler.on_event(now_s, self._inbox.popleft())
+        for result in results:
+            self._take_result(now_s, result)
+        jobs = self._scheduler.next_jobs(now_s)
+        notices = self._scheduler.take_notices()
+        # A slot may be handed on in the same turn: close it for its old request first.
+        self._close_slots(notices)
+        for job in jobs:
+            self._launch(job)
+        self._wakeup_s = _or_never(self._scheduler.wakeup_s())
+        for notice in notices:
+            self._publish(now_s, notice)
+        self._set_busy(now_s)
+
+    def _note_delay(self, now_s: float, results: list[JobResult]) -> None:
+        due_s = min([self._wakeup_s, *(result.event.end_s for result in results)])
+        self._monitor.host_delay(now_s, max(now_s - due_s, 0.0))
+
+    def _take_result(self, now_s: float, result: JobResult) -> None:
+        chunks = self._codec_chunks.pop(result.event.job_id, ())
+        for chunk, pcm in zip(chunks, result.pcm, strict=False):  # a failed job has no samples
+            served = self._served.get(chunk.request_id)
+            if served is not None:
+                served.pcm[chunk.index] = pcm
+        self._scheduler.on_event(now_s, result.event)
+
+    def _launch(self, job: Job) -> None:
+        if isinstance(job, PrefillJob):
+            for request_id, slot in zip(job.request_ids, job.slots, strict=True):
+                if slot not in self._open_slots:
+                    self._open_slots[slot] = request_id
+                    self._executor.open_slot(slot, request_id, self._served[request_id].prepared)
+        elif isinstance(job, CodecJob):
+            self._codec_chunks[job.job_id] = job.chunks
+        self._executor.launch(job)
+
+    def _close_slots(self, notices: list[Notice]) -> None:
+        for notice in notices:
+            if isinstance(notice, SlotReleased) and notice.slot in self._open_slots:
+                del self._open_slots[notice.slot]
+                self._executor.close_slot(notice.slot)
+
+    def _publish(self, now_s: float, notice: Notice) -> None:
+        if isinstance(notice, ChunkDelivered):
+            served = self._served.get(notice.chunk.request_id)
+            if served is not None:
+                self._deliver(now_s, served, notice)
+        elif isinstance(notice, RequestEnded):
+            served = self._served.pop(notice.request_id, None)
+            if served is not None:
+                self._hand_over(notice.request_id, served, notice)
+
+    def _deliver(self, now_s: float, served: _Served, notice: ChunkDelivered) -> None:
+        pcm = served.pcm.pop(notice.chunk.index)
+        deadline_s = notice.deadline_s if math.isfinite(notice.deadline_s) else None
+        chunk = DeliveredChunk(notice.chunk, pcm, now_s, deadline_s, notice.stall_s)
+        self._hand_over(notice.chunk.request_id, served, chunk)
+
+    def _hand_over(
+        self, request_id: int, served: _Served, item: DeliveredChunk | RequestEnded | Exception
+    ) -> None:
+        """Gives an item to the request's reader; a reader that fails ends only its own request."""
+        if served.sink is None:
+            return
+        try:
+            served.sink.put(item)
+        except Exception:  # border: a reader's code (a closed event loop, say)
+            _log.exception("request %d: its reader failed; the request is cancelled", request_id)
+            served.sink = None
+            self._inbox.append(Cancel(request_id))
+            self._executor.wake()
+
+    def _set_busy(self, now_s: float) -> None:
+        with self._gate:  # a submission must not be overlooked between the look and the flag
+            is_busy = bool(self._served or self._open_slots)
+            if not is_busy:
+                self._idle.set()
+        if is_busy and not self._is_busy:
+            tuning.enter_busy(now_s)
+        elif self._is_busy and not is_busy:
+            tuning.leave_busy()
+        elif is_busy:
+            tuning.collect_young(now_s)
+        self._is_busy = is_busy
+
+    def _end(self, error: EngineError) -> None:
+        with self._gate:
+            self._error = error
+            served, self._served = self._served, {}
+        for request_id, request in served.items():
+            self._hand_over(request_id, request, type(error)(str(error)))
+        if self._is_busy:
+            tuning.leave_busy()
+        tuning.leave_serving()
+        try:
+            self._executor.close()
+        except Exception:  # border: the engine has ended; the reason is in the log
+            _log.exception("engine %r: the executor did not close cleanly", self._name)
+        self._idle.set()
+
+
+def _or_never(time_s: float | None) -> float:
+    return math.inf if time_s is None else time_s
