@@ -9,7 +9,7 @@ requests, chunk lengths and ages share a batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 
@@ -53,6 +53,37 @@ class ConvStateLayout:
         return torch.zeros((num_slots, self.width), dtype=dtype, device=device)
 
 
+def _places(layout: ConvStateLayout, rows: int, frames: int) -> tuple[list[int], list[int]]:
+    """Elements per row of each padded buffer, and where each buffer starts in the workspace."""
+    sizes = [(item.history + frames * item.rate) * item.channels for item in layout.inputs]
+    # 64-element alignment keeps every row start on a 128-byte line where channels allow.
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + -(-rows * size // 64) * 64)
+    return sizes, starts
+
+
+@cache
+def _block_table(
+    layout: ConvStateLayout, rows: int, frames: int, device: torch.device
+) -> torch.Tensor:
+    """Per block of history: state start, count, workspace start, row size, frame step.
+
+    Kept for the life of the process: a captured graph reads it, and nothing may be copied to
+    the device while one is captured (the warm-up run before a capture makes it).
+    """
+    sizes, starts = _places(layout, rows, frames)
+    table = []
+    for item, offset, start, size in zip(
+        layout.inputs, layout.state_offsets, starts, sizes, strict=False
+    ):
+        history = item.history * item.channels
+        for first in range(0, history, _BLOCK):
+            count = min(_BLOCK, history - first)
+            table.append((offset + first, count, start + first, size, item.rate * item.channels))
+    return torch.tensor(table, dtype=torch.int64).to(device)
+
+
 class PaddedBuffers:
     """The padded inputs of one batch shape, views of one flat workspace.
 
@@ -71,11 +102,7 @@ class PaddedBuffers:
         self.layout = layout
         self.rows = rows
         self.frames = frames
-        sizes = [(item.history + frames * item.rate) * item.channels for item in layout.inputs]
-        # 64-element alignment keeps every row start on a 128-byte line where channels allow.
-        starts = [0]
-        for size in sizes:
-            starts.append(starts[-1] + -(-rows * size // 64) * 64)
+        sizes, starts = _places(layout, rows, frames)
         self.workspace = torch.empty(starts[-1], dtype=dtype, device=device)
         self.views = tuple(
             self.workspace[start : start + rows * size].view(rows, -1, item.channels)
@@ -84,20 +111,7 @@ class PaddedBuffers:
         self.bodies = tuple(
             view[:, item.history :] for view, item in zip(self.views, layout.inputs, strict=True)
         )
-        self._blocks = self._block_table(starts, sizes).to(device)
-
-    def _block_table(self, starts: list[int], sizes: list[int]) -> torch.Tensor:
-        """Per block of history: state start, count, workspace start, row size, frame step."""
-        table = []
-        for item, offset, start, size in zip(
-            self.layout.inputs, self.layout.state_offsets, starts, sizes, strict=False
-        ):
-            history = item.history * item.channels
-            for first in range(0, history, _BLOCK):
-                count = min(_BLOCK, history - first)
-                step = item.rate * item.channels
-                table.append((offset + first, count, start + first, size, step))
-        return torch.tensor(table, dtype=torch.int64)
+        self._blocks = _block_table(layout, rows, frames, torch.device(device))
 
     def gather(self, state: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> None:
         """Puts each row's history in front of its buffers; zeros for a request's first chunk.
