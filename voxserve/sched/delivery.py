@@ -67,7 +67,9 @@ def _play(
     """Moves the playback clocks on; returns the chunks' own deadlines and stalls."""
     table = board.table
     deadline_s, is_playing = table.deadline_s[slots], table.is_playing[slots]
-    correction_s = np.where(is_playing, table.due_s[slots] - deadline_s, 0.0)
+    has_clock = is_playing & table.has_listener[slots]  # without one, both are infinite
+    correction_s = np.zeros(len(slots))
+    np.subtract(table.due_s[slots], deadline_s, out=correction_s, where=has_clock)
     stall_s = np.where(audio_s > 0.0, stalls_s(now_s, deadline_s, is_playing), 0.0)
     next_s = next_deadlines_s(now_s, audio_s, deadline_s, is_playing)
     has_listener = table.has_listener[slots]
