@@ -1,0 +1,45 @@
+"""Loads vox-tiny from the package's data, a file or folder, or with random weights."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+from voxserve.core.errors import CheckpointError, DeviceUnavailable
+from voxserve.models.vox_tiny.checkpoint import randomised, read
+from voxserve.models.vox_tiny.model import VoxTiny
+
+_FILE_NAME = "tinyvox_int8.safetensors"
+
+
+def load(device: str, weights: str | None = None) -> VoxTiny:
+    """Loads the model.
+
+    Args:
+        device: "cpu"; the bundled model has no other executables.
+        weights: A weights file, a folder that holds one, "random", or None for the bundled ones.
+
+    Raises:
+        DeviceUnavailable: Another device was asked for.
+        CheckpointError: The file is missing or malformed.
+    """
+    if torch.device(device).type != "cpu":
+        raise DeviceUnavailable(f"vox-tiny runs on 'cpu', not on {device!r}")
+    config, tensors = read(_locate(weights))
+    if weights == "random":
+        tensors = randomised(tensors)
+    with torch.inference_mode():
+        return VoxTiny(config, tensors)
+
+
+def _locate(weights: str | None) -> Path:
+    if weights is None or weights == "random":
+        return Path(str(resources.files("voxserve") / "data" / "vox-tiny" / _FILE_NAME))
+    path = Path(weights)
+    if path.is_dir():
+        path = path / _FILE_NAME
+    if not path.is_file():
+        raise CheckpointError(f"no vox-tiny weights at {path}")
+    return path
