@@ -1,0 +1,120 @@
+"""Per-slot sampling settings and what the draws remember, as device tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from voxserve.kernels.sampling import (
+    FirstCodebookRules,
+    SamplingParams,
+    sample,
+    seen_bitmap,
+)
+from voxserve.models.base import Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingDefaults:
+    """A model's own settings, used where a request says nothing.
+
+    Attributes:
+        temperature, top_k, top_p, repetition_penalty: First codebook.
+        depth_temperature, depth_top_k, depth_top_p: The others.
+    """
+
+    temperature: float = 0.9
+    top_k: int = 50
+    top_p: float = 1.0
+    repetition_penalty: float = 1.05
+    depth_temperature: float = 0.9
+    depth_top_k: int = 50
+    depth_top_p: float = 1.0
+
+
+class SamplingState:
+    """Settings of all slots.
+
+    Args:
+        num_slots: With the scratch slot.
+        vocab: Ids of the first codebook, the impossible ones included.
+        first_suppressed: Ids from here on are impossible, except `end_id`.
+        end_id: Ends a stream.
+        device: Where the tensors live.
+
+    Attributes:
+        seeds: [slots] int64.
+        first, depth: Settings of the first codebook and of the others.
+        rules: Masks and penalty of the first codebook.
+    """
+
+    def __init__(
+        self,
+        num_slots: int,
+        vocab: int,
+        first_suppressed: int,
+        end_id: int,
+        device: torch.device,
+    ) -> None:
+        def params() -> SamplingParams:
+            return SamplingParams(
+                temperature=torch.zeros(num_slots, device=device),
+                top_k=torch.zeros(num_slots, dtype=torch.int32, device=device),
+                top_p=torch.ones(num_slots, device=device),
+            )
+
+        self.seeds = torch.zeros(num_slots, dtype=torch.int64, device=device)
+        self.first, self.depth = params(), params()
+        self.rules = FirstCodebookRules(
+            seen=seen_bitmap(num_slots, vocab, device),
+            penalty=torch.ones(num_slots, device=device),
+            min_frames=torch.zeros(num_slots, dtype=torch.int32, device=device),
+            first_suppressed=first_suppressed,
+            end_id=end_id,
+        )
+
+    def open(self, slot: int, seed: int, wanted: Sampling, defaults: SamplingDefaults) -> None:
+        """Sets a slot up for a new request. No device is waited for."""
+
+        def pick(name: str) -> float:
+            value = getattr(wanted, name)
+            return getattr(defaults, name) if value is None else value
+
+        self.seeds[slot] = seed
+        self.rules.seen[slot] = 0
+        self.rules.penalty[slot] = pick("repetition_penalty")
+        for params, prefix in ((self.first, ""), (self.depth, "depth_")):
+            params.temperature[slot] = pick(f"{prefix}temperature")
+            params.top_k[slot] = int(pick(f"{prefix}top_k"))
+            params.top_p[slot] = pick(f"{prefix}top_p")
+
+    def draw_first(
+        self, logits: torch.Tensor, slots: torch.Tensor, frames: torch.Tensor, out: torch.Tensor
+    ) -> torch.Tensor:
+        """Draws the first codebook's ids [rows] int32 into `out`; `frames` is per slot."""
+        return sample(logits, slots, self.first, self.seeds, frames, 0, out, rules=self.rules)
+
+    def draw_depth(
+        self,
+        logits: torch.Tensor,
+        slots: torch.Tensor,
+        frames: torch.Tensor,
+        codebook: int,
+        out: torch.Tensor,
+        next_table: torch.Tensor | None,
+        next_rows: torch.Tensor | None,
+    ) -> None:
+        """Draws another codebook's ids and hands on their rows of the next table."""
+        sample(
+            *(logits, slots, self.depth, self.seeds, frames, codebook, out),
+            next_table=next_table,
+            next_rows=next_rows,
+        )
+
+    def forget_end(self, slots: torch.Tensor) -> None:
+        """Clears the end id from what was seen, so that the next piece may end as freely."""
+        word, bit = divmod(self.rules.end_id, 32)
+        mask = ~(1 << bit) if bit < 31 else 0x7FFFFFFF
+        index = slots.long()
+        self.rules.seen[index, word] = self.rules.seen[index, word] & mask
