@@ -22,6 +22,19 @@ def _sounddevice() -> Any:
     return sounddevice
 
 
+def check_output() -> None:
+    """Finds out whether there is anything to play on.
+
+    Raises:
+        DeviceUnavailable: No audio device or no PortAudio library.
+    """
+    sounddevice = _sounddevice()
+    try:
+        sounddevice.query_devices(kind="output")
+    except (sounddevice.PortAudioError, ValueError) as error:
+        raise DeviceUnavailable(f"no audio output device: {error}; save a file instead") from error
+
+
 def open_output(sample_rate_hz: int) -> Any:
     """An open mono int16 output stream (`write` blocks while the device plays).
 

@@ -1,0 +1,1 @@
+"""The subcommands of `voxserve`: each has `HELP`, `configure(parser)` and `run(args)`."""
