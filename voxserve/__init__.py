@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from voxserve.engine.audio import Audio
     from voxserve.engine.engine import Engine
     from voxserve.engine.registry import engines
+    from voxserve.viz.workbench import Workbench
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ __all__ = [
     "Split",
     "UnknownModel",
     "VoxserveError",
+    "Workbench",
     "engines",
 ]
 _HOMES = {
@@ -57,6 +59,7 @@ _HOMES = {
     "Engine": "voxserve.engine.engine",
     "Settings": "voxserve.core.settings",
     "Split": "voxserve.core.settings",
+    "Workbench": "voxserve.viz.workbench",
     "engines": "voxserve.engine.registry",
 }
 

@@ -136,7 +136,7 @@ def _make(engine: SpeechEngine) -> list[Control]:
             ipywidgets.IntSlider(
                 min=1,
                 max=prepared.codec_buckets[-1],
-                description="Batch B, chunks",
+                description="Batch B",
                 tooltip="Ready chunks that launch a background codec batch.",
                 continuous_update=False,
                 style=_STYLE,
@@ -147,7 +147,7 @@ def _make(engine: SpeechEngine) -> list[Control]:
             "max_decode_batch",
             ipywidgets.SelectionSlider(
                 options=list(prepared.decode_buckets),
-                description="Decode, rows",
+                description="Decode rows",
                 tooltip="Largest decode step; requests beyond it wait their turn.",
                 continuous_update=False,
                 style=_STYLE,

@@ -10,9 +10,8 @@ import numpy as np
 
 from voxserve.core.events import ChunkLife, LaneSpan, Record, RequestChange
 from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.playback import STALL_LIMIT_S
 from voxserve.core.request import RequestState
-
-STALL_S = 0.010  # stalls of a request adding up to this make it a stalled request
 
 
 @dataclass(slots=True)
@@ -28,7 +27,7 @@ class RequestLife:
     def meets(self, ttfa_target_s: float) -> bool:
         """Whether a finished request met the objective."""
         is_done = self.state is RequestState.DONE and self.ttfa_s is not None
-        return is_done and (self.ttfa_s or 0.0) <= ttfa_target_s and self.stall_s < STALL_S
+        return is_done and (self.ttfa_s or 0.0) <= ttfa_target_s and self.stall_s < STALL_LIMIT_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ class LiveNumbers:
             ttfa_p90_s=_percentile(ttfas, 90),
             attainment=met / len(ended) if ended else None,
             goodput_rps=met / self.window_s,
-            num_stalled=sum(life.stall_s >= STALL_S for life in lives),
+            num_stalled=sum(life.stall_s >= STALL_LIMIT_S for life in lives),
             stall_s=sum(life.stall_s for life in lives),
             lane_busy=self._busy(now_s),
             decode_batch=self._mean_batch(JobKind.DECODE, now_s),

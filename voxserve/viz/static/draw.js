@@ -21,7 +21,7 @@ export function themeOf(element) {
     faint: read("--jp-ui-font-color2", "#666"),
     line: read("--jp-border-color2", "#ddd"),
     paper: read("--jp-layout-color0", "#fff"),
-    lane: read("--jp-layout-color1", "#f7f7f7"),
+    lane: read("--jp-layout-color2", "#eee"),
     font: `11px ${read("--jp-ui-font-family", "system-ui, sans-serif")}`,
   };
 }
@@ -31,6 +31,7 @@ export function draw(g, box, seen, view, theme, names, selected) {
   g.clearRect(0, 0, box.width, box.height);
   g.font = theme.font;
   drawFrame(g, box, view, theme, names);
+  if (!seen.spans.length) drawEmpty(g, box, theme);
   g.save();
   g.beginPath();
   g.rect(box.left, 0, box.right - box.left, box.height);
@@ -48,8 +49,10 @@ function drawFrame(g, box, view, theme, names) {
   g.textAlign = "right";
   const rows = [...box.lanes, box.deadlines];
   rows.forEach((row, i) => {
+    g.globalAlpha = 0.6;
     g.fillStyle = theme.lane;
     g.fillRect(box.left, row.y, box.right - box.left, row.h);
+    g.globalAlpha = 1;
     g.fillStyle = theme.text;
     g.fillText(names[i], box.left - 8, row.y + row.h / 2);
   });
@@ -67,6 +70,14 @@ function drawFrame(g, box, view, theme, names) {
   g.strokeStyle = theme.text;
   const x = Math.round(xOf(box, view, view.now)) + 0.5;
   line(g, x, box.top, x, box.bottom);
+}
+
+function drawEmpty(g, box, theme) {
+  g.textAlign = "center";
+  g.textBaseline = "middle";
+  g.fillStyle = theme.faint;
+  const row = box.lanes[1];
+  g.fillText("Nothing ran in this window. Press Speak, or raise the rate.", (box.left + box.right) / 2, row.y + row.h / 2);
 }
 
 function drawSpans(g, box, spans, view, theme) {
@@ -114,17 +125,16 @@ function drawMarks(g, box, marks, view, theme) {
   g.setLineDash([2, 3]);
   g.textAlign = "left";
   g.textBaseline = "alphabetic";
-  let free = -Infinity; // texts of changes close together would overlap: skip those
-  for (const m of marks) {
+  // Newest first: where texts would overlap, what changed last is what the user looks for.
+  let free = Infinity;
+  for (const m of [...marks].reverse()) {
     const x = Math.round(xOf(box, view, m.time_s)) + 0.5;
-    line(g, x, 4, x, box.bottom);
+    line(g, x, 14, x, box.bottom);
     const width = g.measureText(m.text).width;
-    // Near the right edge the text goes to the left of its line.
-    const at = x + 4 + width > box.right ? x - 4 - width : x + 4;
-    if (at > free) {
-      g.fillText(m.text, at, 12);
-      free = at + width + 8;
-    }
+    const at = Math.min(x - 3, box.right - width);
+    if (at + width > free) continue;
+    g.fillText(m.text, at, 11);
+    free = at - 8;
   }
   g.restore();
 }

@@ -35,7 +35,7 @@ export function figureOf(seen, view, theme, schema, names) {
       ...chunkTraces(seen, at, schema, names),
       ...slackTraces(seen.chunks, view, at),
     ],
-    layout: layoutOf(seen, view, at, theme, names),
+    layout: plotLayout(seen, view, at, theme, names),
   };
 }
 
@@ -138,7 +138,7 @@ function slackTraces(chunks, view, at) {
   ];
 }
 
-function layoutOf(seen, view, at, theme, names) {
+function plotLayout(seen, view, at, theme, names) {
   const axis = { gridcolor: theme.line, zerolinecolor: theme.line, linecolor: theme.line };
   return {
     barmode: "overlay",
@@ -147,9 +147,9 @@ function layoutOf(seen, view, at, theme, names) {
     paper_bgcolor: theme.paper,
     plot_bgcolor: theme.paper,
     font: { color: theme.text, size: 11 },
-    legend: { orientation: "h", y: 1.02, yanchor: "bottom" },
+    showlegend: false, // the key above the view says the same
     hoverlabel: { align: "left" },
-    xaxis: { ...axis, range: [at(view.from), at(view.to)], title: { text: "seconds before the pause" } },
+    xaxis: { ...axis, anchor: "y2", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 4 } },
     yaxis: { ...axis, domain: [0.34, 1], categoryorder: "array", categoryarray: [...names].reverse() },
     yaxis2: { ...axis, domain: [0, 0.28], title: { text: "slack, s" }, rangemode: "tozero" },
     shapes: seen.marks.map((m) => ({

@@ -59,7 +59,7 @@ export default () => {
     el.classList.add("vs-timeline");
     el.innerHTML = `
       <div class="vs-bar"><span class="vs-legend"></span>
-        <button class="vs-freeze jupyter-button" aria-pressed="false" title="Space">⏸ Inspect</button></div>
+        <button class="vs-freeze jupyter-button" aria-pressed="false" title="Space"></button></div>
       <div class="vs-stage"><canvas tabindex="0" role="img"></canvas>
         <div class="vs-plot" hidden></div><div class="vs-tip" hidden></div>
         <div class="vs-gone" role="alert" hidden></div></div>`;
@@ -109,14 +109,16 @@ export default () => {
       if (isGone) gone.textContent = model.get("ended") || "The kernel is gone or busy. Re-run the cell to go on.";
     };
 
-    const freeze = async (on) => {
-      frozen = on ? current() : null;
-      button.setAttribute("aria-pressed", String(on));
-      button.textContent = on ? "▶ Live" : "⏸ Inspect";
+    const freeze = (on) => {
+      const view = liveView(model);
+      // All that is kept is there to pan to; the window is what was on screen.
+      frozen = on ? { view, seen: tracks.within(view.now - tracks.keepS, Infinity) } : null;
       model.send({ type: "frozen", on });
       views.forEach((view) => view.show());
     };
     const show = async () => {
+      button.setAttribute("aria-pressed", String(Boolean(frozen)));
+      button.innerHTML = `<i class="fa fa-${frozen ? "play" : "pause"}"></i> ${frozen ? "Live" : "Inspect"}`;
       if (!frozen) {
         plot.hidden = true;
         canvas.style.visibility = "";
@@ -194,6 +196,7 @@ export default () => {
     const view = { soon, alive, show };
     views.add(view);
     resize();
+    show();
     return () => {
       views.delete(view);
       sizes.disconnect();

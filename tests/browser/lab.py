@@ -1,0 +1,120 @@
+"""Starts JupyterLab in fresh directories and opens notebooks in a fresh headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Page, Playwright
+
+TOKEN = "test"
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = (
+    "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync --enable-precise-memory-info "
+    "--autoplay-policy=no-user-gesture-required --disable-background-timer-throttling "
+    "--disable-renderer-backgrounding"
+).split()
+KERNEL_IDLE = """() => {
+  const panel = window.jupyterapp?.shell?.currentWidget;
+  return panel?.sessionContext?.session?.kernel?.status === "idle";
+}"""
+
+
+def chromium() -> str | None:
+    """Path of the system's browser, if there is one."""
+    return shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@contextmanager
+def jupyterlab(folder: Path, notebooks: Path) -> Iterator[int]:
+    """Serves `notebooks` on a free port until the block ends; all state goes to `folder`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    dirs = {
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "IPYTHONDIR": "ipython",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+    }
+    env = os.environ | {name: str(folder / sub) for name, sub in dirs.items()}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
+    news = folder / "settings" / "@jupyterlab" / "apputils-extension"
+    news.mkdir(parents=True)
+    (news / "notification.jupyterlab-settings").write_text(
+        json.dumps({"fetchNews": "false", "checkForUpdates": False})
+    )
+    command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser"]
+    command += ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
+    command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={notebooks}"]
+    command += ["--LabApp.expose_app_in_browser=True"]
+    with (folder / "server.log").open("w") as log:
+        server = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            _wait(f"http://127.0.0.1:{port}/api?token={TOKEN}", server)
+            yield port
+        finally:
+            server.terminate()
+            try:
+                server.wait(10)
+            except subprocess.TimeoutExpired:
+                server.kill()
+
+
+def _wait(url: str, server: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
+    for _ in range(int(seconds / 0.2)):
+        assert server.poll() is None, "JupyterLab ended before it answered; see server.log"
+        try:
+            urllib.request.urlopen(url, timeout=2).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise TimeoutError(f"JupyterLab did not answer within {seconds} s")
+
+
+def open_page(
+    playwright: Playwright, folder: Path, size: tuple[int, int] = (1280, 720), flags: Any = ()
+) -> Page:
+    """A page of a new browser with a profile of its own; problems are kept in `page.problems`."""
+    context = playwright.chromium.launch_persistent_context(
+        folder / "profile",
+        executable_path=chromium(),
+        args=[*FLAGS, *flags],
+        headless=True,
+        viewport={"width": size[0], "height": size[1]},
+    )
+    page = context.pages[0]
+    problems: list[str] = []
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
+    page.problems = problems  # type: ignore[attr-defined]
+    return page
+
+
+def open_notebook(page: Page, port: int, name: str, *, theme: str = "Light") -> None:
+    """Opens a notebook with an idle kernel, side bar closed."""
+    page.goto(f"http://127.0.0.1:{port}/lab/tree/{name}?token={TOKEN}&reset")
+    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+    page.wait_for_function(KERNEL_IDLE, timeout=90_000)
+    command(page, "application:toggle-left-area")
+    command(page, "apputils:change-theme", {"theme": f"JupyterLab {theme}"})
+
+
+def command(page: Page, name: str, args: dict[str, Any] | None = None) -> None:
+    """Runs a JupyterLab command without waiting for its result."""
+    page.evaluate(
+        "([name, args]) => { window.jupyterapp.commands.execute(name, args); }", [name, args or {}]
+    )
