@@ -55,8 +55,8 @@ def find(name: str) -> ModelEntry:
     if name in known:
         return _ENTRIES[known.index(name)]
     near = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise UnknownModel(f"no model {name!r}{hint} Registered: {', '.join(known)}")
+    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    raise UnknownModel(f"no model {name!r}{hint}; registered: {', '.join(known)}")
 
 
 def load(name: str, device: str, weights: str | None = None) -> SpeechModel:
