@@ -32,7 +32,7 @@ def read(path: Path) -> tuple[VoxTinyConfig, Tensors]:
     try:
         with safe_open(path, framework="pt") as file:
             config = VoxTinyConfig.from_metadata(file.metadata())
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            stored = {name: file.get_tensor(name) for name in file.keys()}
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"cannot read vox-tiny weights from {path}: {error}") from error
     return config, {

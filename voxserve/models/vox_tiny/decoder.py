@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from voxserve.models.vox_tiny.checkpoint import Tensors
 from voxserve.models.vox_tiny.config import LAYER_NORM_EPS, VoxTinyConfig
 from voxserve.models.vox_tiny.pulses import pulse_train
+from voxserve.models.vox_tiny.rows import StableRows
 from voxserve.models.vox_tiny.state import VoxTinyState
 
 _MAX_LOG_MAGNITUDE = 4.0
@@ -34,9 +35,9 @@ class CausalConvolution:
         # The norm's weight and bias are folded into the matrix after it.
         norm_weight, norm_bias = tensors[f"{prefix}.n.weight"], tensors[f"{prefix}.n.bias"]
         up, gain = tensors[f"{prefix}.a.weight"], tensors[f"{prefix}.g"]
-        self.up = (up * norm_weight).contiguous()
+        self.up = (up * norm_weight).t().contiguous()
         self.up_bias = tensors[f"{prefix}.a.bias"] + torch.mv(up, norm_bias)
-        self.down = (tensors[f"{prefix}.b.weight"] * gain[:, None]).contiguous()
+        self.down = (tensors[f"{prefix}.b.weight"] * gain[:, None]).t().contiguous()
         self.down_bias = tensors[f"{prefix}.b.bias"] * gain
 
     @property
@@ -44,12 +45,15 @@ class CausalConvolution:
         """Rows and channels of the history a stream keeps."""
         return len(self.taps) - 1, self.taps.shape[1]
 
-    def __call__(self, x: torch.Tensor, history: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(
+        self, x: torch.Tensor, history: torch.Tensor, stable: StableRows
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Runs a chunk.
 
         Args:
             x: [rows, steps, channels].
             history: [rows, kernel - 1, channels], the steps before.
+            stable: Multiplies.
 
         Returns:
             [rows, steps, channels], and history and x joined [rows, kernel - 1 + steps, channels].
@@ -60,8 +64,8 @@ class CausalConvolution:
         for offset in range(1, len(self.taps)):
             mixed.addcmul_(joined[:, offset : offset + steps], self.taps[offset])
         mixed = F.layer_norm(mixed, mixed.shape[-1:], None, None, LAYER_NORM_EPS)
-        hidden = F.gelu(F.linear(mixed, self.up, self.up_bias))
-        return x + F.linear(hidden, self.down, self.down_bias), joined
+        hidden = F.gelu(stable.product(self.up_bias, mixed.flatten(0, 1), self.up))
+        return x + stable.product(self.down_bias, hidden, self.down).view_as(x), joined
 
 
 class Decoder:
@@ -79,20 +83,27 @@ class Decoder:
         size, dim = config.codebook_size, tensors["rvq.cb"].shape[-1]
         self.codebooks = tensors["rvq.cb"].reshape(-1, dim)
         self.code_offsets = torch.arange(config.num_codebooks, dtype=torch.int64) * size
-        self.entry = tensors["dec.inp.weight"], tensors["dec.inp.bias"]
-        self.upsample = tensors["dec.up.weight"], tensors["dec.up.bias"]
+        self.entry = _linear(tensors, "dec.inp")
+        self.upsample = _linear(tensors, "dec.up")
         count = {
             name: sum(f"dec.{name}.{i}.g" in tensors for i in range(16)) for name in ("b1", "b2")
         }
         self.frame_blocks = [CausalConvolution(tensors, f"dec.b1.{i}") for i in range(count["b1"])]
         self.hop_blocks = [CausalConvolution(tensors, f"dec.b2.{i}") for i in range(count["b2"])]
         self.norm = tensors["dec.n.weight"], tensors["dec.n.bias"]
-        self.pitch = tensors["dec.f0.weight"], tensors["dec.f0.bias"]
+        self.pitch = _linear(tensors, "dec.f0")
         self.spectra = tensors["dec.h.weight"], tensors["dec.h.bias"]
         self.window = torch.hann_window(self.shape.fft_samples)
         self.analysis_window = self.window / (self.shape.fft_samples / 4)
         self.synthesis_window = self.window / _WINDOW_GAIN
         self.noise = noise
+        # What decides the pitch must not depend on the batch: its rounding adds up in the phase.
+        self.stable = StableRows(self._trunk_matrices())
+
+    def _trunk_matrices(self) -> list[torch.Tensor]:
+        blocks = (*self.frame_blocks, *self.hop_blocks)
+        inner = [matrix for block in blocks for matrix in (block.up, block.down)]
+        return [self.entry[1], self.upsample[1], self.pitch[1], *inner]
 
     @property
     def conv_shapes(self) -> list[tuple[int, int]]:
@@ -150,21 +161,38 @@ class Decoder:
         latent = F.embedding_bag(
             (codes + self.code_offsets).flatten(0, 1), self.codebooks, mode="sum"
         )
-        x = F.linear(latent, *self.entry).view(rows, frames, -1)
+        bias, weight = self.entry
+        x = self.stable.product(bias, latent, weight).view(rows, frames, -1)
         convs = iter(state.conv)
         for block in self.frame_blocks:
-            x = _run(block, x, next(convs), slots, valid)
-        x = F.linear(x, *self.upsample).view(rows, frames * self.shape.upsample, -1)
+            x = self._convolve(block, x, next(convs), slots, valid)
+        bias, weight = self.upsample
+        x = self.stable.product(bias, x.flatten(0, 1), weight)
+        x = x.view(rows, frames * self.shape.upsample, -1)
         for block in self.hop_blocks:
-            x = _run(block, x, next(convs), slots, valid * self.shape.upsample)
+            x = self._convolve(block, x, next(convs), slots, valid * self.shape.upsample)
         return F.layer_norm(x, x.shape[-1:], *self.norm, LAYER_NORM_EPS)
+
+    def _convolve(
+        self,
+        block: CausalConvolution,
+        x: torch.Tensor,
+        history: torch.Tensor,
+        slots: torch.Tensor,
+        valid: torch.Tensor,
+    ) -> torch.Tensor:
+        x, joined = block(x, history[slots], self.stable)
+        history[slots] = _at(joined, valid, history.shape[1])
+        return x
 
     def _excite(
         self, state: VoxTinyState, slots: torch.Tensor, trunk: torch.Tensor, blocks: torch.Tensor
     ) -> torch.Tensor:
         """[rows, blocks + 1, bins] spectra of the pulse train, one block of look-ahead behind."""
         shape = self.shape
-        log_pitch, voicing = F.linear(trunk, *self.pitch).double().unbind(-1)
+        bias, weight = self.pitch
+        pitch = self.stable.product(bias, trunk.flatten(0, 1), weight).view(*trunk.shape[:2], 2)
+        log_pitch, voicing = pitch.double().unbind(-1)
         pitch = torch.where(voicing > 0, torch.exp(log_pitch * 0.5) * _PITCH_REFERENCE_HZ, 0.0)
         pulses, phase, last = pulse_train(
             pitch,
@@ -216,16 +244,9 @@ class Decoder:
         return chosen.flatten(1)
 
 
-def _run(
-    block: CausalConvolution,
-    x: torch.Tensor,
-    state: torch.Tensor,
-    slots: torch.Tensor,
-    valid: torch.Tensor,
-) -> torch.Tensor:
-    x, joined = block(x, state[slots])
-    state[slots] = _at(joined, valid, state.shape[1])
-    return x
+def _linear(tensors: Tensors, name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Bias and [in, out] matrix."""
+    return tensors[f"{name}.bias"], tensors[f"{name}.weight"].t().contiguous()
 
 
 def _at(x: torch.Tensor, starts: torch.Tensor, length: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""vox-tiny behind the model interface: prompts, prefill, decode steps and codec chunks over slots."""
+"""vox-tiny behind the model interface: prefill, decode steps and codec chunks over slots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from voxserve.core.errors import InvalidInput
 from voxserve.core.jobs import RowStatus
 from voxserve.models.base import (
     ModelInfo,
-    Piece,
     PrefillInputs,
     PreparedRequest,
     SpeechModel,
@@ -21,7 +20,7 @@ from voxserve.models.vox_tiny.checkpoint import Tensors
 from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.decoder import Decoder
 from voxserve.models.vox_tiny.prompt import PromptWriter
-from voxserve.models.vox_tiny.rows import groups, stable_sizes
+from voxserve.models.vox_tiny.rows import StableRows, groups
 from voxserve.models.vox_tiny.sampling import DrawRule, draw, penalise
 from voxserve.models.vox_tiny.state import SlotRules, VoxTinyState
 
@@ -42,7 +41,7 @@ class VoxTiny(SpeechModel):
             _NOISE_ROWS, 2, config.codec.bins, generator=torch.Generator().manual_seed(0)
         )
         self.decoder = Decoder(config, tensors, noise)
-        self.row_sizes = stable_sizes([*self.talker.matrices(), *self.depth.matrices()])
+        self.row_sizes = StableRows([*self.talker.matrices(), *self.depth.matrices()]).doubled()
         self.writer = PromptWriter(config)
         self.info = ModelInfo(
             name="vox-tiny",

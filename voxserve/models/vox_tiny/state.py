@@ -20,7 +20,6 @@ class SlotRules:
         first, depth: How the first and the other codebooks are drawn.
         repetition_penalty: Of the first codebook.
         min_frames: The end token is not taken before.
-        piece_budgets: Frames each piece may have before the watchdog ends the request.
     """
 
     first: DrawRule
@@ -39,9 +38,6 @@ class VoxTinyState(ModelState):
         context: [slots + 1] int32, rows of `kv` in use.
         step_input: [slots + 1, hidden], input of the next decode step.
         uniforms: [slots + 1, max_frames, codebooks], the request's draws.
-        piece_frames: [slots + 1] int32, frames of the current piece.
-        piece_budget: [slots + 1] int32, frames it may have.
-        quiet_frames: [slots + 1] int32, frames since the last that was not silent or repeated.
         rules: Host-side rules per slot.
         conv: Per causal convolution [slots + 1, kernel - 1, channels].
         pending: [slots + 1, channels], the block that waits for its look-ahead.
