@@ -136,7 +136,14 @@ class Engine:
         self.model_info = built.model.info
         service = Service(built.executor, scheduler, settings, monitor, self._clock, self.name)
         self._service = service
-        self._intake = Intake(built.model, service, self._ids, self._clock, built.prepare_load)
+        self._intake = Intake(
+            built.model,
+            service,
+            self._ids,
+            self._clock,
+            built.prepare_load,
+            built.speaks_ahead,
+        )
         # Runs when the engine is deleted and at the end of the process.
         self._finalizer = weakref.finalize(self, _end, service)
 

@@ -14,7 +14,8 @@ from voxserve.core.workload import Utterance
 from voxserve.engine.service import Service, Sink
 
 if TYPE_CHECKING:
-    from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
+    from voxserve.engine.build import Preparer
+    from voxserve.models.base import PreparedRequest, SpeechOptions
 
 PrepareLoad = Callable[[Utterance, int], Any]  # utterance, seed -> prepared request
 COLLECTED = "the model takes whole texts, so the pieces were collected before speaking"
@@ -29,17 +30,20 @@ class Intake:
         ids: Numbers requests over the engine's whole life.
         clock: Engine time.
         prepare_load: Makes a request of a workload's lengths alone, where a device can.
+        speaks_ahead: Preparing speaks the text already: a request arrives when it is prepared.
     """
 
     def __init__(
         self,
-        model: SpeechModel,
+        model: Preparer,
         service: Service,
         ids: itertools.count[int],
         clock: Clock,
         prepare_load: PrepareLoad | None = None,
+        speaks_ahead: bool = False,
     ) -> None:
         self.model = model
+        self.speaks_ahead = speaks_ahead
         self.prepare_load = prepare_load
         self.service = service
         self.clock = clock

@@ -66,6 +66,8 @@ class Reader:
         return request
 
     def _submit(self, request: Any) -> None:
+        if self._intake.speaks_ahead:
+            self.arrival_s = self._intake.clock.now_s()
         self.request_id = self._intake.submit(
             request, self._mailbox, self.arrival_s, has_listener=self._has_listener
         )
