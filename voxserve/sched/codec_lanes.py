@@ -12,6 +12,7 @@ from voxserve.sched.board import Board
 from voxserve.sched.estimates import bucket_for
 from voxserve.sched.policy import BackgroundView, HeadChunks
 from voxserve.sched.readiness import head_frames
+from voxserve.sched.split import follow_codec_split
 
 _NO_SPLIT = Split()
 
@@ -25,21 +26,21 @@ class CodecLanes:
     def next_jobs(self, now_s: float, lm_is_idle: bool) -> list[CodecJob]:
         """Batches for the lanes that are idle, urgent first; sets the timers of what waits."""
         board = self._board
+        may_launch = follow_codec_split(board) and board.is_idle(LaneName.BACKGROUND)
         heads = self._heads(now_s)
         if heads is None:
             return []
         is_urgent = self._classify(heads)
         if not board.has_partitions:
-            return self._one_batch(heads)
-        if not board.has_urgent_lane:
-            job = self._background(heads, is_urgent, lm_is_idle)
-            return [] if job is None else [job]
-        jobs = self._urgent(heads, is_urgent)
+            return self._one_batch(heads) if may_launch else []
         background = heads.picked(~is_urgent)
         if len(background):
             self._wake_to_promote(background)
-            if board.is_idle(LaneName.BACKGROUND):
-                jobs += self._held(background, lm_is_idle)
+        if not board.has_urgent_lane:
+            return self._background(heads, is_urgent, lm_is_idle) if may_launch else []
+        jobs = self._urgent(heads, is_urgent, may_launch)
+        if len(background) and may_launch and len(jobs) < 2:
+            jobs += self._held(background, lm_is_idle)
         return jobs
 
     def _heads(self, now_s: float) -> HeadChunks | None:
@@ -71,13 +72,13 @@ class CodecLanes:
 
     def _one_batch(self, heads: HeadChunks) -> list[CodecJob]:
         """Without lanes, everything that is ready goes."""
-        if not self._board.is_idle(LaneName.BACKGROUND):
-            return []
         rows = min(len(heads), self._board.settings.max_background_batch)
         return [self._launch(heads.picked(slice(rows)), LaneName.BACKGROUND)]
 
-    def _urgent(self, heads: HeadChunks, is_urgent: BoolArray) -> list[CodecJob]:
-        """All urgent chunks as one batch, up to the lane's largest; never waits for others."""
+    def _urgent(
+        self, heads: HeadChunks, is_urgent: BoolArray, may_overflow: bool
+    ) -> list[CodecJob]:
+        """All urgent chunks as one batch; what overflows it may go to the background lane."""
         board = self._board
         if not board.is_idle(LaneName.URGENT) or not is_urgent.any():
             return []
@@ -85,7 +86,7 @@ class CodecLanes:
         rows = min(len(urgent), board.settings.urgent_batch)
         jobs = [self._launch(urgent.picked(slice(rows)), LaneName.URGENT)]
         overflow = urgent.picked(slice(rows, None))
-        if len(overflow) and self._overflow_gains(overflow, jobs[0]):
+        if len(overflow) and may_overflow and self._overflow_gains(overflow, jobs[0]):
             rows = min(len(overflow), board.settings.max_background_batch)
             jobs.append(self._launch(overflow.picked(slice(rows)), LaneName.BACKGROUND))
         return jobs
@@ -93,8 +94,6 @@ class CodecLanes:
     def _overflow_gains(self, overflow: HeadChunks, urgent_job: CodecJob) -> bool:
         """Whether an idle background lane ends them no later than the urgent lane would."""
         board = self._board
-        if not board.is_idle(LaneName.BACKGROUND):
-            return False
         num_frames = int(overflow.num_frames.max())
         batches = -(-len(overflow) // board.settings.urgent_batch)
         per_batch_s = board.estimates.codec_s(
@@ -106,19 +105,15 @@ class CodecLanes:
 
     def _background(
         self, heads: HeadChunks, is_urgent: BoolArray, lm_is_idle: bool
-    ) -> CodecJob | None:
+    ) -> list[CodecJob]:
         """Without an urgent lane: urgent chunks at once, the bucket filled up; else as held."""
         board = self._board
-        if not board.is_idle(LaneName.BACKGROUND):
-            return None
         if not is_urgent.any():
-            held = self._held(heads, lm_is_idle)
-            self._wake_to_promote(heads)
-            return held[0] if held else None
+            return self._held(heads, lm_is_idle)
         urgent_first = heads.picked(np.argsort(~is_urgent, kind="stable"))
-        largest = board.settings.max_background_batch
-        rows = bucket_for(board.prepared.codec_buckets, int(is_urgent.sum()))
-        return self._launch(urgent_first.picked(slice(min(rows, largest))), LaneName.BACKGROUND)
+        rows = bucket_for(board.prepared.codec_buckets, int(np.count_nonzero(is_urgent)))
+        rows = min(rows, board.settings.max_background_batch)
+        return [self._launch(urgent_first.picked(slice(rows)), LaneName.BACKGROUND)]
 
     def _held(self, heads: HeadChunks, lm_is_idle: bool) -> list[CodecJob]:
         board = self._board

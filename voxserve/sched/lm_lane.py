@@ -13,6 +13,7 @@ from voxserve.sched.estimates import bucket_for
 from voxserve.sched.life import change_state
 from voxserve.sched.policy import RunningView
 from voxserve.sched.slack import slack_s
+from voxserve.sched.split import follow_lm_split
 from voxserve.sched.state import ActiveRequest, IntArray
 
 _TIE_S = 1e-9  # per place in admission order: equal keys go to the older request
@@ -31,6 +32,7 @@ class LmLane:
         After a prefill a decode step comes first wherever one is possible.
         """
         board = self._board
+        follow_lm_split(board)
         rows = board.table.decodable()
         may_prefill = self._last_kind is not JobKind.PREFILL or len(rows) == 0
         if may_prefill and board.continuing:

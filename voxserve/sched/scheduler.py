@@ -37,6 +37,7 @@ from voxserve.sched.board import Board
 from voxserve.sched.codec_lanes import CodecLanes
 from voxserve.sched.delivery import codec_done, codec_failed
 from voxserve.sched.life import arrive, end
+from voxserve.sched.listener import listener_report
 from voxserve.sched.lm_lane import LmLane
 from voxserve.sched.policies import make_policy
 from voxserve.sched.policy import Policy
@@ -56,6 +57,9 @@ class Scheduler:
         lookahead_frames: Frames after a chunk that its decode needs.
         record: Takes trace records, or None.
         policy: Used instead of the one that `settings.policy` names, until that setting changes.
+
+    Attributes:
+        board: Its state, for checkers and displays; only the scheduler changes it.
     """
 
     def __init__(
@@ -71,7 +75,7 @@ class Scheduler:
         record: Callable[[Record], None] | None = None,
         policy: Policy | None = None,
     ) -> None:
-        self._board = Board(
+        self.board = Board(
             prepared,
             settings,
             cost,
@@ -82,13 +86,13 @@ class Scheduler:
             record,
             policy,
         )
-        self._lm = LmLane(self._board)
-        self._codec = CodecLanes(self._board)
+        self._lm = LmLane(self.board)
+        self._codec = CodecLanes(self.board)
         self._codec_had_turn = True
 
     def on_event(self, now_s: float, event: Event) -> None:
         """Takes one event; decisions follow in `next_jobs`."""
-        board = self._board
+        board = self.board
         if isinstance(event, StepDone):
             step_done(board, now_s, event)
         elif isinstance(event, CodecDone):
@@ -107,15 +111,19 @@ class Scheduler:
             text_arrived(board, now_s, event.request_id, event.num_tokens, event.complete)
         else:
             assert isinstance(event, ListenerReport), f"unknown event {event!r}"
+            listener_report(board, now_s, event)
 
     def next_jobs(self, now_s: float) -> list[Job]:
         """Jobs to launch now, urgent work first; call it after each batch of events and timer."""
-        board = self._board
+        board = self.board
         board.wake_s = np.inf
         if board.settings.lane_mode == "time_sharing":
             return self._take_turns(now_s)
+        if board.settings.lane_mode == "two_streams" and board.jobs:
+            return []
         lm_jobs: list[Job] = []
-        while len(board.lanes[LaneName.LM]) < board.prepared.lm_depth:
+        depth = board.prepared.lm_depth if board.has_partitions else 1
+        while len(board.lanes[LaneName.LM]) < depth:
             job = self._lm.next_job(now_s)
             if job is None:
                 break
@@ -125,65 +133,65 @@ class Scheduler:
 
     def wakeup_s(self) -> float | None:
         """When `next_jobs` must be called even if no event comes; None: only events matter."""
-        wake_s = self._board.wake_s
+        wake_s = self.board.wake_s
         return None if wake_s == np.inf else float(wake_s)
 
     def take_notices(self) -> list[Notice]:
         """What happened since the last call, in order."""
-        notices, self._board.notices = self._board.notices, []
+        notices, self.board.notices = self.board.notices, []
         return notices
 
     @property
     def settings(self) -> Settings:
         """Settings in force."""
-        return self._board.settings
+        return self.board.settings
 
     @property
     def policy(self) -> Policy:
         """The policy in force."""
-        return self._board.policy
+        return self.board.policy
 
     @property
     def num_waiting(self) -> int:
         """Requests without a slot."""
-        return len(self._board.waiting)
+        return len(self.board.waiting)
 
     @property
     def num_running(self) -> int:
         """Requests whose backbone has more to generate."""
-        table = self._board.table
+        table = self.board.table
         return int(np.count_nonzero(table.is_active | table.is_pending))
 
     @property
     def num_draining(self) -> int:
         """Requests whose frames are complete and whose chunks are not."""
-        return len(self._board.requests) - self.num_waiting - self.num_running
+        return len(self.board.requests) - self.num_waiting - self.num_running
 
     @property
     def num_ready_chunks(self) -> int:
         """Chunks that are ready and undelivered, those in flight included."""
-        table = self._board.table
+        table = self.board.table
         held = table.request_id >= 0
         return int((table.num_ready[held] - table.num_done[held]).sum())
 
     @property
     def num_free_slots(self) -> int:
         """Slots without an owner."""
-        return len(self._board.table.free)
+        return len(self.board.table.free)
 
     @property
     def num_free_pages(self) -> int:
         """KV pages without an owner."""
-        return self._board.pages.num_free
+        return self.board.pages.num_free
 
     @property
     def num_jobs(self) -> int:
         """Jobs in flight."""
-        return len(self._board.jobs)
+        return len(self.board.jobs)
 
     def _take_turns(self, now_s: float) -> list[Job]:
         """One loop: an LM job, then whatever chunks are ready, each on the whole device."""
-        if self._board.jobs:
+        if self.board.jobs:
             return []
         for is_codec_turn in (not self._codec_had_turn, self._codec_had_turn):
             if is_codec_turn:
@@ -197,24 +205,23 @@ class Scheduler:
         return []
 
     def _end(self, now_s: float, request_id: int, state: RequestState, error: str) -> None:
-        request = self._board.requests.get(request_id)
+        request = self.board.requests.get(request_id)
         if request is not None:
-            end(self._board, now_s, request, state, error)
+            end(self.board, now_s, request, state, error)
 
     def _job_failed(self, now_s: float, event: JobFailed) -> None:
-        entry = self._board.finish(event.job_id, event.start_s, event.end_s, failed=True)
+        entry = self.board.finish(event.job_id, event.start_s, event.end_s, failed=True)
         if isinstance(entry.job, CodecJob):
-            codec_failed(self._board, now_s, entry, event.error)
+            codec_failed(self.board, now_s, entry, event.error)
         else:
-            step_failed(self._board, now_s, entry, event.error)
+            step_failed(self.board, now_s, entry, event.error)
 
     def _change_settings(self, now_s: float, settings: Settings) -> None:
-        board = self._board
+        board = self.board
         old = board.settings
         board.settings = settings
         if settings.policy != old.policy:
             board.policy = make_policy(settings.policy)
-        board.lm_split = board.codec_split = settings.sm_split
         if board.record is None:
             return
         for field in fields(settings):

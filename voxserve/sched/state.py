@@ -34,6 +34,8 @@ class ActiveRequest:
         ready_s: When each chunk became ready, by chunk index.
         reason: How the stream of frames ended, once it has.
         num_samples: Samples delivered.
+        reported_s, report_error_s: The listener's last report, and how much later than modelled
+            its audio runs out (smoothed).
     """
 
     spec: RequestSpec
@@ -48,6 +50,8 @@ class ActiveRequest:
     ready_s: list[float] = field(default_factory=lambda: [])
     reason: FinishReason | None = None
     num_samples: int = 0
+    reported_s: float | None = None
+    report_error_s: float = 0.0
 
     @property
     def request_id(self) -> int:
