@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import wave
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 from voxserve.core.playback import Playback
 from voxserve.core.request import FinishReason
 from voxserve.engine.mailbox import DeliveredChunk
+from voxserve.engine.speaker import play
 
 # Samples beyond this count as audible: -46 dB of full scale, well above the codec's noise floor.
 AUDIBLE_LEVEL = 164
@@ -22,6 +26,7 @@ class Audio:
     """What a request said.
 
     Attributes:
+        request_id: In the trace.
         pcm: [samples] int16, mono.
         sample_rate_hz: Of `pcm`.
         text: What was asked for.
@@ -43,12 +48,14 @@ class Audio:
         chunks: Sequence[DeliveredChunk],
         sample_rate_hz: int,
         *,
+        request_id: int,
         arrival_s: float,
         text: str = "",
         seed: int = 0,
         finish_reason: FinishReason | None = None,
         notes: Sequence[str] = (),
     ) -> None:
+        self.request_id = request_id
         self.chunks = tuple(chunks)
         self.pcm: NDArray[np.int16] = (
             np.concatenate([chunk.pcm for chunk in chunks]) if chunks else np.zeros(0, np.int16)
@@ -96,20 +103,17 @@ class Audio:
         Raises:
             DeviceUnavailable: No audio device or no PortAudio library.
         """
-        from voxserve.engine.speaker import play
-
         play(self.pcm, self.sample_rate_hz)
 
     def _repr_html_(self) -> str:
         """A player and one line of figures, for notebooks."""
-        from html import escape
-
-        from IPython.display import Audio as Player
-
+        figures = f"<div><small>{escape(self._figures())}</small></div>"
         if not len(self.pcm):
-            return escape(repr(self))
-        player: Any = Player(data=self.pcm, rate=self.sample_rate_hz, normalize=False)
-        return f"{player._repr_html_()}<div><small>{escape(self._figures())}</small></div>"
+            return figures
+        file = io.BytesIO()
+        write_wav(file, self.pcm, self.sample_rate_hz)
+        source = f"data:audio/wav;base64,{base64.b64encode(file.getvalue()).decode()}"
+        return f'<audio controls src="{source}"></audio>{figures}'
 
     def __repr__(self) -> str:
         return f"Audio({self._figures()})"
@@ -149,7 +153,7 @@ def audible_ttfa_s(
     return None
 
 
-def write_wav(file: Any, pcm: NDArray[np.int16], sample_rate_hz: int) -> None:
+def write_wav(file: IO[bytes], pcm: NDArray[np.int16], sample_rate_hz: int) -> None:
     """Writes [samples] int16 as a mono WAV into an open binary file."""
     with wave.open(file, "wb") as wav:
         wav.setnchannels(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import itertools
 import threading
 import weakref
@@ -149,13 +148,11 @@ class Engine:
 
     def stop(self) -> None:
         """Ends serving and frees the model; requests still active raise `EngineStopped`."""
-        if not hasattr(self, "_service"):
+        if not hasattr(self, "_finalizer") or self._finalizer.detach() is None:
             return
         self._stop_load()
-        self._finalizer.detach()
         self._service.stop()
         self._intake.close()
-        gc.collect()
 
     @property
     def is_running(self) -> bool:

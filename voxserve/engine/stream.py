@@ -91,6 +91,7 @@ class Reader:
         return Audio(
             self.chunks,
             self.sample_rate_hz,
+            request_id=self.request_id,
             arrival_s=self.arrival_s,
             text=self.text,
             seed=self.seed,

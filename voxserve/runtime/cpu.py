@@ -108,7 +108,11 @@ class CpuExecutor:
         self._lanes = {
             lane: CpuLane(f"voxserve-{name}-{lane}", self._results.put) for lane in LaneName
         }
-        self._timings = measure(model, self._state, self._lanes, clock)
+        try:
+            self._timings = measure(model, self._state, self._lanes, clock)
+        except BaseException:
+            self.close()
+            raise
         self.cost: CostModel = self._timings
 
     def open_slot(self, slot: int, request_id: int, prepared_request: PreparedRequest) -> None:
