@@ -47,7 +47,10 @@ from seeded_weights import weight  # noqa: E402
 
 OUT = HERE / "qwen3_tts"
 CHECKPOINT = HERE.parent / "data" / "qwen3_tts_tiny"
-TRAINING_TEXT = "the speech of a small random model is noise, and the noise is exact. " * 4
+TRAINING_TEXT = (
+    "the speech of a small random model is noise, and the noise is exact. "
+    "however many words there are, hello is still the first that anyone says to a machine. "
+) * 4
 TEXTS = {
     "plain": "Hello there, this is a test.",
     "mixed": "It's 12:30 - don't\twait!\nNew line?  Two  spaces.",
@@ -100,7 +103,8 @@ def make_tokenizer(folder: Path) -> Qwen2TokenizerFast:
     )
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.train_from_iterator([TRAINING_TEXT], trainer)
+    bpe.train_from_iterator([TRAINING_TEXT, *["assistant", "user"] * 99], trainer)
+    assert bpe.get_vocab_size() == 296, "the training text has too few merges"
     bpe.model.save(str(folder))
     added = {
         str(296 + i): dict(

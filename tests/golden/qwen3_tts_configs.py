@@ -100,7 +100,7 @@ def _config(hidden: int, depth_hidden: int, groups: int, size: str) -> dict[str,
     )
     return {
         "architectures": ["Qwen3TTSForConditionalGeneration"],
-        "assistant_token_id": 285,
+        "assistant_token_id": 266,
         "im_end_token_id": 298,
         "im_start_token_id": 297,
         "model_type": "qwen3_tts",
