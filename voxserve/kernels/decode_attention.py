@@ -16,6 +16,9 @@ from voxserve.kernels.kv_cache import (
     rotate_heads,
 )
 
+_WARPS = 4
+_STAGES = 2
+
 
 def decode_attention_reference(
     qkv: torch.Tensor,
@@ -175,7 +178,7 @@ def decode_attention(
         D=head_dim,
         PAGE=PAGE_SIZE,
         HAS_NORM=q_norm is not None,
-        num_warps=4,
-        num_stages=2,
+        num_warps=_WARPS,
+        num_stages=_STAGES,
     )
     return out

@@ -9,6 +9,8 @@ from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.kv_cache import rotate_heads, split_heads
 from voxserve.kernels.rope import norm_rope_reference
 
+_WARPS = 1
+
 
 def depth_attention_reference(
     qkv: torch.Tensor,
@@ -146,6 +148,6 @@ def depth_attention(
         KV_HEADS=kv_heads,
         D=head_dim,
         HAS_NORM=q_norm is not None,
-        num_warps=1,
+        num_warps=_WARPS,
     )
     return out

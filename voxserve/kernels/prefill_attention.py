@@ -8,6 +8,9 @@ import torch.nn.functional as F
 from voxserve.kernels.backend import cdiv, next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.kv_cache import PAGE_SIZE
 
+_WARPS = 4
+_STAGES = 2
+
 
 def prefill_attention_reference(
     q: torch.Tensor,
@@ -140,7 +143,7 @@ def prefill_attention(
         D=head_dim,
         PAGE=PAGE_SIZE,
         TOKENS=tokens,
-        num_warps=4,
-        num_stages=2,
+        num_warps=_WARPS,
+        num_stages=_STAGES,
     )
     return out

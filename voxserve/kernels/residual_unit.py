@@ -32,10 +32,12 @@ class ResidualUnitWeights:
 def _load_tile(source, row, column, BULK: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr, C):
     """A `[BR, BC]` tile of a `[.., C]` matrix; columns and rows beyond C read as zero."""
     if BULK:
-        return source.load([row, column])
-    r = row + tl.arange(0, BR)[:, None]
-    c = column + tl.arange(0, BC)[None, :]
-    return tl.load(source + r * C + c, mask=c < C, other=0.0)
+        tile = source.load([row, column])
+    else:
+        r = row + tl.arange(0, BR)[:, None]
+        c = column + tl.arange(0, BC)[None, :]
+        tile = tl.load(source + r * C + c, mask=c < C, other=0.0)
+    return tile
 
 
 @triton.jit
@@ -207,10 +209,12 @@ def _residual_unit_kernel(
 @triton.jit
 def _padded_square(source, BULK: tl.constexpr, N: tl.constexpr, C):
     if BULK:
-        return source.load([0, 0])
-    r = tl.arange(0, N)[:, None]
-    c = tl.arange(0, N)[None, :]
-    return tl.load(source + r * C + c, mask=(r < C) & (c < C), other=0.0)
+        tile = source.load([0, 0])
+    else:
+        r = tl.arange(0, N)[:, None]
+        c = tl.arange(0, N)[None, :]
+        tile = tl.load(source + r * C + c, mask=(r < C) & (c < C), other=0.0)
+    return tile
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.device_math import logarithm
 from voxserve.kernels.philox import gumbel_noise
 
+_WARPS = 4
+
 
 @dataclass(frozen=True)
 class SamplingParams:
@@ -304,6 +306,6 @@ def sample(
         HAS_NEXT=next_table is not None,
         QUARTER=max(next_power_of_2(vocab) // 4, 1),
         NEXT_BLOCK=next_power_of_2(width),
-        num_warps=4,
+        num_warps=_WARPS,
     )
     return out

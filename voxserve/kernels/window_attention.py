@@ -15,6 +15,8 @@ from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.kv_cache import split_heads
 from voxserve.kernels.rope import norm_rope_reference
 
+_WARPS = 4
+
 
 def _ring_positions(positions: torch.Tensor, ring: int) -> torch.Tensor:
     """The newest position before `positions [rows]` at each ring place; negative where none."""
@@ -182,6 +184,6 @@ def window_attention(
         D=head_dim,
         RING_BLOCK=next_power_of_2(ring),
         FRAMES_BLOCK=max(16, next_power_of_2(frames)),
-        num_warps=4,
+        num_warps=_WARPS,
     )
     return out

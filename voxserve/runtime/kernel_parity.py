@@ -60,7 +60,7 @@ class ParityResult:
 def run_case(
     case: ParityCase, device: torch.device | str, dtype: torch.dtype, seed: int
 ) -> ParityResult:
-    """Runs one case on `device` in `dtype` against float64 on the CPU."""
+    """Runs one case on `device` in `dtype` against float64 on the same device."""
     inputs = case.build(torch.Generator().manual_seed(seed))
     rounded = {
         name: value.to(dtype) if value.is_floating_point() and name not in case.keep else value
@@ -68,7 +68,7 @@ def run_case(
     }
     results = case.call({name: value.clone().to(device) for name, value in rounded.items()})
     exact = {
-        name: value.double() if value.is_floating_point() else value.clone()
+        name: (value.double() if value.is_floating_point() else value.clone()).to(device)
         for name, value in rounded.items()
     }
     with forced_reference():
