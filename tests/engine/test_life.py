@@ -15,7 +15,10 @@ from waiting import assert_no_threads, voxserve_threads, wait_for
 
 import voxserve
 from voxserve.core.errors import DeviceUnavailable, EngineFailed, EngineStopped, RequestError
+from voxserve.engine import engine as engine_module
+from voxserve.engine.build import Built
 from voxserve.engine.engine import Engine
+from voxserve.runtime.cpu import CpuExecutor
 
 LONG = "word " * 60
 
@@ -77,28 +80,21 @@ def test_the_end_of_a_with_block_stops(make):
     assert_no_threads()
 
 
-def test_deleting_the_last_reference_leaves_no_thread_and_no_model(make, monkeypatch):
-    model = FakeModel()
-    forgotten = weakref.ref(model)
-    build = voxserve.engine.engine.build_executor
+def test_deleting_the_last_reference_leaves_no_thread_and_no_model(monkeypatch):
+    models: list[weakref.ref[FakeModel]] = []
 
-    def build_once(*args, **kwargs):
-        monkeypatch.setattr(voxserve.engine.engine, "build_executor", build)
-        from voxserve.engine.build import Built
-        from voxserve.runtime.cpu import CpuExecutor
+    def build(model: str, device: str, *, weights: object, clock, name: str) -> Built:
+        fake = FakeModel(step_s=0.005)
+        models.append(weakref.ref(fake))
+        return Built(CpuExecutor(fake, clock, name), fake)
 
-        return Built(CpuExecutor(model, kwargs["clock"], "gone"), model)
-
-    monkeypatch.setattr(voxserve.engine.engine, "build_executor", build_once)
+    monkeypatch.setattr(engine_module, "build_executor", build)
     engine = Engine(name="gone")
     stream = engine.stream(LONG)
     next(stream)
     del engine, stream
     assert_no_threads()
-    del model, build_once
-    monkeypatch.undo()
-    gc.collect()
-    assert forgotten() is None
+    assert [model() for model in models] == [None]
 
 
 def test_a_stream_keeps_its_engine_alive(make):
