@@ -25,6 +25,9 @@ Contract (tests/models/contract.py checks it for every registered model):
   have different valid lengths up to the executable's `frames`; rows past the valid length leave
   no trace in the codec state. The chunks of a request arrive in order, each exactly once; the sum
   of the chunks equals the whole decode for any chunking. `is_last` flushes held-back samples.
+- Streamed text: the prompt holds the first text token; each later one is added to one decode step,
+  in order, and after the last (`is_complete`) steps go on without. Frame n needs n + 1 text tokens
+  or complete text: the scheduler launches no other decode, so a slot short of text simply waits.
 - LM and codec stages of one state may run at the same time on different threads or streams: they
   share only `codes`, of which the codec reads only frames that were complete before its job.
 """
@@ -32,6 +35,7 @@ Contract (tests/models/contract.py checks it for every registered model):
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -178,12 +182,26 @@ class PreparedRequest:
         max_frames: Frame budget over all pieces.
         options: As asked for.
         notes: What was changed or could not be spoken, for the user to read.
+        is_text_complete: False: text tokens follow (`SpeechModel.append_text`).
     """
 
     pieces: tuple[Piece, ...]
     max_frames: int
     options: SpeechOptions
     notes: tuple[str, ...] = ()
+    is_text_complete: bool = True
+
+
+class TextFeed(ABC):
+    """Turns text that arrives in parts into text tokens; one per request, one user thread."""
+
+    @abstractmethod
+    def push(self, text: str) -> NDArray[np.int32]:
+        """Ids that are settled by now, whatever follows; possibly none."""
+
+    @abstractmethod
+    def finish(self) -> NDArray[np.int32]:
+        """Ids of what was held back. Nothing can follow."""
 
 
 @dataclass(slots=True, eq=False)
@@ -298,6 +316,51 @@ class SpeechModel(ABC):
             [rows, samples] float32 in [-1, 1]; row r's first
             `info.chunk_samples(first_frame, num_valid, is_last)` samples are valid.
         """
+
+    def assign_pages(self, state: Any, slot: int, pages: Sequence[int]) -> None:
+        """Tells the state which KV pages a slot owns, in order, before a prefill into it.
+
+        Only where `StateSize.num_kv_pages` is not 0; on the LM lane.
+        """
+        raise NotImplementedError(f"{self.info.name} keeps no pages")
+
+    def open_text(self) -> TextFeed:
+        """A feed for one request's streamed text.
+
+        Raises:
+            InvalidInput: The model takes whole texts only.
+        """
+        raise InvalidInput(f"{self.info.name} takes whole texts only, not streamed ones")
+
+    def preprocess_streamed(
+        self, ids: NDArray[np.int32], options: SpeechOptions
+    ) -> PreparedRequest:
+        """The prompt of a streamed text from its first token, `ids[0]`.
+
+        The other tokens and later ones go through `append_text` once the slot is open.
+
+        Args:
+            ids: [tokens >= 1], from a feed.
+            options: As asked for.
+
+        Raises:
+            InvalidInput: Unknown voice or language, or the model takes whole texts only.
+        """
+        raise InvalidInput(f"{self.info.name} takes whole texts only, not streamed ones")
+
+    def append_text(
+        self, state: Any, slot: int, start: int, ids: NDArray[np.int32], is_complete: bool
+    ) -> None:
+        """Adds text tokens to a slot's queue, on the LM lane.
+
+        Args:
+            state: From `allocate`.
+            slot: Opened for a request of `preprocess_streamed`.
+            start: Tokens appended before (not counting the prompt's).
+            ids: [tokens], possibly none.
+            is_complete: These were the last.
+        """
+        raise NotImplementedError(f"{self.info.name} takes whole texts only")
 
     def pack_prefill(
         self, slots: tuple[int, ...], pieces: tuple[Piece, ...], device: torch.device
