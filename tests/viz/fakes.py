@@ -176,10 +176,24 @@ class FakeEngine:
             reason = UrgencyReason.FIRST if index == 0 else UrgencyReason.MARGIN
             self.trace.append(
                 ChunkLife(
-                    rid, index, frame, size, ref.is_last, ready_s, ready_s,
+                    rid,
+                    index,
+                    frame,
+                    size,
+                    ref.is_last,
+                    ready_s,
+                    ready_s,
                     Urgency.URGENT if urgent else Urgency.BACKGROUND,
-                    reason if urgent else UrgencyReason.SLACK, None, span.start_s, now_s,
-                    due_s, due_s - span.start_s - 0.03, audio_s, stall_s, lane, span.job_id,
+                    reason if urgent else UrgencyReason.SLACK,
+                    None,
+                    span.start_s,
+                    now_s,
+                    due_s,
+                    due_s - span.start_s - 0.03,
+                    audio_s,
+                    stall_s,
+                    lane,
+                    span.job_id,
                 )  # fmt: skip
             )
             first = round(frame * FRAME_S * RATE_HZ)
@@ -200,7 +214,17 @@ class FakeEngine:
         time.sleep(seconds)
         batch = max(1, batch)
         span = LaneSpan(
-            lane, kind, self.trace.total, batch, batch, 1, start_s, start_s, self.now_s(), (), frames
+            lane,
+            kind,
+            self.trace.total,
+            batch,
+            batch,
+            1,
+            start_s,
+            start_s,
+            self.now_s(),
+            (),
+            frames,
         )
         self.trace.append(span)
         return span

@@ -1,6 +1,6 @@
 """Controls for the engine's settings: prepared values only, pending until the trace says so."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 # (ipywidgets carries no types)
 

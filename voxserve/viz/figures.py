@@ -1,6 +1,6 @@
 """Static Plotly figures of a trace, for paused views and saved notebooks."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 # (plotly's types are incomplete)
 

@@ -1,6 +1,6 @@
 """Arranges the workbench's parts; places and looks are in `static/workbench.css`."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 # (ipywidgets carries no types)
 
@@ -103,7 +103,8 @@ def header_html(engine: SpeechEngine, stats: EngineStats, lateness_s: float) -> 
     return (
         f"<b>voxserve</b> {html.escape(engine.model_name)} on {html.escape(engine.device_name)}"
         f'<span class="vs-badge vs-state-{html.escape(state)}">{html.escape(stats.state)}</span>'
-        f'{busy}<span class="vs-clock">engine clock {stats.now_s:.0f} s</span>'
+        f'{busy}<span class="vs-clock">{stats.done} done · {stats.cancelled} cancelled · '
+        f"{stats.failed + stats.rejected} failed or refused</span>"
     )
 
 

@@ -106,7 +106,9 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
 
 
 def _ms(value_s: float | None) -> str:
-    return "–" if value_s is None else f"{1000 * value_s:.0f} ms"
+    if value_s is None:
+        return "–"
+    return f"{1000 * value_s:.0f} ms" if value_s < 1 else f"{value_s:.1f} s"
 
 
 def _mean(value: float | None) -> str:

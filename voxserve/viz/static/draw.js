@@ -1,6 +1,6 @@
 // Draws the live view on a canvas: three lanes, deadlines, slack. About 1 ms a frame, because on a
 // laptop the browser shares its cores with the engine.
-import { isLate, slackTop, slackY, xOf } from "./tracks.js";
+import { isLate, slackRange, slackY, xOf } from "./tracks.js";
 
 // Okabe-Ito. Kinds also differ by lane or hatch, outcomes by shape, never by colour alone.
 export const COLOURS = {
@@ -141,36 +141,37 @@ function drawMarks(g, box, marks, view, theme) {
 
 function drawDeadlines(g, box, seen, view, theme) {
   const { y, h } = box.deadlines;
-  const middle = y + h / 2;
+  // The silence itself first, from deadline to delivery, so that markers stay readable over it.
+  g.fillStyle = COLOURS.stall;
+  g.globalAlpha = 0.25;
   for (const c of seen.chunks) {
+    if (!isLate(c)) continue;
     const x = xOf(box, view, c.deadline_s);
-    if (!isLate(c)) {
-      g.strokeStyle = theme.text;
-      g.lineWidth = c.index === 0 ? 2.5 : 1;
-      line(g, x, y + h * 0.25, x, y + h * 0.75);
-      if (c.index === 0) disc(g, x, middle, 3.5, theme.text);
-      continue;
-    }
-    // The silence itself: from the deadline to the delivery.
-    const late = xOf(box, view, c.delivered_s) - x;
-    g.fillStyle = COLOURS.stall;
-    g.globalAlpha = 0.35;
-    g.fillRect(x, y, late, h);
-    g.globalAlpha = 1;
-    g.strokeStyle = COLOURS.stall;
-    g.lineWidth = 2;
-    cross(g, x, middle, 4);
-    if (c.stall_s > 0) triangle(g, x + late, middle, 6, COLOURS.stall, true);
+    g.fillRect(x, y + h - 7, xOf(box, view, c.delivered_s) - x, 7);
   }
+  g.globalAlpha = 1;
+  for (const c of seen.chunks) drawDeadline(g, c, box, view, y, h, theme);
   for (const s of seen.heard) {
-    triangle(g, xOf(box, view, s.time_s), y + h - 4, 6, COLOURS.heard, false);
+    triangle(g, xOf(box, view, s.time_s), y + h - 5, 6, COLOURS.heard, false);
   }
   g.lineWidth = 1;
 }
 
+function drawDeadline(g, c, box, view, y, h, theme) {
+  const middle = y + h / 2 - 3;
+  const x = xOf(box, view, c.deadline_s);
+  const late = isLate(c);
+  g.strokeStyle = late ? COLOURS.stall : theme.text;
+  g.lineWidth = late ? 2 : 1;
+  if (late) cross(g, x, middle, 4);
+  else line(g, x, y + h * 0.2, x, y + h * 0.7);
+  if (c.index === 0 && !late) disc(g, x, middle, 3.5, theme.text);
+  if (c.stall_s > 0) triangle(g, xOf(box, view, c.delivered_s), middle, 6, COLOURS.stall, true);
+}
+
 function drawSlack(g, box, chunks, view, theme) {
-  const top = slackTop(chunks);
-  const zero = slackY(box, top, 0);
+  const range = slackRange(chunks);
+  const zero = slackY(box, range, 0);
   g.fillStyle = COLOURS.stall;
   g.globalAlpha = 0.1;
   g.fillRect(box.left, zero, box.right - box.left, box.slack.y + box.slack.h - zero);
@@ -180,13 +181,13 @@ function drawSlack(g, box, chunks, view, theme) {
   g.save();
   g.setLineDash([5, 4]);
   g.strokeStyle = COLOURS.urgent;
-  const margin = slackY(box, top, view.margin);
+  const margin = slackY(box, range, view.margin);
   line(g, box.left, margin, box.right, margin);
   g.restore();
   for (const c of chunks) {
     if (!Number.isFinite(c.slack_s)) continue;
     const x = xOf(box, view, c.launched_s);
-    const y = slackY(box, top, c.slack_s);
+    const y = slackY(box, range, c.slack_s);
     if (c.slack_s < 0) triangle(g, x, y, 5, COLOURS.stall, true);
     else if (c.urgency === 0) diamond(g, x, y, 5, COLOURS.urgent);
     else disc(g, x, y, 3.2, COLOURS.codec);
@@ -195,20 +196,20 @@ function drawSlack(g, box, chunks, view, theme) {
 
 /** Scale of the slack panel, in the left gutter (outside the clip of the data). */
 export function drawSlackScale(g, box, chunks, view, theme) {
-  const top = slackTop(chunks);
+  const range = slackRange(chunks);
   g.font = theme.font;
   g.textAlign = "right";
   g.textBaseline = "middle";
   g.fillStyle = theme.faint;
-  g.fillText(`${top.toFixed(1)} s`, box.left - 8, box.slack.y + 6);
-  g.fillText("0", box.left - 8, slackY(box, top, 0));
+  g.fillText(`${range.top.toFixed(1)} s`, box.left - 8, box.slack.y + 6);
+  g.fillText("0", box.left - 8, slackY(box, range, 0));
   g.fillStyle = theme.text;
-  g.fillText("slack", box.left - 8, box.slack.y + box.slack.h * 0.38);
+  g.fillText("slack", box.left - 46, box.slack.y + 6);
   g.textAlign = "left";
   g.fillStyle = COLOURS.urgent;
   g.textBaseline = "bottom";
   const text = `urgency margin ${Math.round(view.margin * 1000)} ms`;
-  g.fillText(text, box.left + 4, slackY(box, top, view.margin) - 1);
+  g.fillText(text, box.left + 4, slackY(box, range, view.margin) - 1);
 }
 
 /** A chunk's life as one line above the lanes: ready, launched, delivered, due. */

@@ -118,16 +118,20 @@ export function xOf(box, view, time) {
   return box.left + ((time - view.from) / (view.to - view.from)) * (box.right - box.left);
 }
 
-/** Top of the slack axis: the largest visible slack, kept readable between 0.3 and 4 s. */
-export function slackTop(chunks) {
+/** The slack axis: what is visible, kept readable: top 0.3 to 4 s, floor at most as far below 0. */
+export function slackRange(chunks) {
   let top = 0.3;
-  for (const c of chunks) if (c.slack_s > top) top = c.slack_s;
-  return Math.min(4, top * 1.1);
+  let least = 0;
+  for (const c of chunks) {
+    if (c.slack_s > top) top = c.slack_s;
+    if (c.slack_s < least) least = c.slack_s;
+  }
+  top = Math.min(4, top * 1.1);
+  return { top, floor: Math.max(-top, Math.min(-0.25 * top, least * 1.1)) };
 }
 
 /** Pixel of a slack value; what lies outside the axis is drawn at its edge. */
-export function slackY(box, top, slack) {
-  const floor = -0.25 * top;
+export function slackY(box, { top, floor }, slack) {
   const clipped = Math.max(floor, Math.min(top, slack));
   return box.slack.y + (1 - (clipped - floor) / (top - floor)) * box.slack.h;
 }
@@ -148,9 +152,9 @@ export function hit(box, view, seen, x, y) {
     return best && { kind: "chunk", row: best };
   }
   if (y >= box.slack.y) {
-    const top = slackTop(seen.chunks);
+    const range = slackRange(seen.chunks);
     const best = nearest(seen.chunks, (c) =>
-      Math.hypot(xOf(box, view, c.launched_s) - x, slackY(box, top, c.slack_s) - y),
+      Math.hypot(xOf(box, view, c.launched_s) - x, slackY(box, range, c.slack_s) - y),
     );
     return best && { kind: "chunk", row: best };
   }

@@ -1,0 +1,162 @@
+// Maths of the live view and the mixer. Run with: node --test tests/viz/static.test.mjs
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import test from "node:test";
+
+/** A static file as a module; a data URL makes node take it for one whatever its folder says. */
+function load(...names) {
+  const folder = new URL("../../voxserve/viz/static/", import.meta.url);
+  const sources = names.map((name) => readFileSync(new URL(name, folder), "utf8"));
+  const source = sources.join("\n").replace(/^import \{[^}]*\} from "\.\/[\w.]+";\n/gm, "");
+  return import(`data:text/javascript,${encodeURIComponent(source)}`);
+}
+
+const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, summary, xOf } =
+  await load("tracks.js");
+const { Mixer, floats } = await load("mixer.js");
+const { sparkPath } = await load("numbers.js");
+const { chunkText, figureOf } = await load("tracks.js", "draw.js", "inspect.js");
+
+const SCHEMA = {
+  spans: ["lane", "kind", "batch", "start_s", "end_s"],
+  chunks: ["index", "urgency", "ready_s", "launched_s", "delivered_s", "deadline_s", "slack_s", "stall_s"],
+  lanes: ["lm", "background", "urgent"],
+  kinds: ["prefill", "decode", "codec"],
+  urgencies: ["urgent", "background"],
+  reasons: ["first chunk"],
+};
+
+function table(rows) {
+  return new DataView(new Float32Array(rows.flat()).buffer);
+}
+
+function delta(now, spans, chunks, more = {}) {
+  return [{ now, t0: 100, marks: [], heard: [], ...more }, [table(spans), table(chunks)]];
+}
+
+test("times are moved by t0, lengths are not, NaN stays", () => {
+  const buffer = new Float32Array([1, 2.5, NaN]).buffer;
+  const [row] = decodeRows(buffer, ["start_s", "stall_s", "deadline_s"], 100);
+  assert.deepEqual(row, { start_s: 101, stall_s: 2.5, deadline_s: NaN });
+});
+
+test("old records are dropped, a chunk due later is kept", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  tracks.add(...delta(101, [[0, 1, 1, 0, 1]], [[1, 1, 0, 0.1, 0.2, 30, 1, 0]]));
+  tracks.add(...delta(120, [[0, 1, 1, 19, 20]], []));
+  assert.equal(tracks.spans.length, 1);
+  assert.equal(tracks.chunks.length, 1);
+  tracks.add(...delta(150, [], [], { reset: true }));
+  assert.equal(tracks.spans.length + tracks.chunks.length, 0);
+});
+
+test("busy shares count only the part inside the window", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  tracks.add(...delta(104, [[0, 1, 1, -1, 1], [1, 2, 1, 2, 3]], []));
+  assert.deepEqual(tracks.busy(100, 104), [0.25, 0.25, 0]);
+  assert.match(summary(tracks, 4), /^0 stalls in the last 4 s, lm lane 25 % busy/);
+});
+
+test("hit finds the span under the pointer and the nearest deadline", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  tracks.add(...delta(104, [[0, 1, 1, 1, 2], [0, 1, 1, 3, 3.5]], [[1, 1, 0, 1, 2, 3, 0.5, 0]]));
+  const box = layoutOf(800, 300);
+  const view = { from: 100, to: 104, now: 104 };
+  const seen = tracks.within(100, 104);
+  const y = box.lanes[0].y + 2;
+  assert.equal(hit(box, view, seen, xOf(box, view, 101.5), y).row.start_s, 101);
+  assert.equal(hit(box, view, seen, xOf(box, view, 102.5), y), null);
+  const due = hit(box, view, seen, xOf(box, view, 103) + 4, box.deadlines.y + 4);
+  assert.equal(due.kind, "chunk");
+  const dot = slackY(box, slackRange(seen.chunks), 0.5);
+  assert.equal(hit(box, view, seen, xOf(box, view, 101), dot).kind, "chunk");
+});
+
+test("the slack axis covers what is there, within limits", () => {
+  assert.deepEqual(slackRange([]), { top: 0.33, floor: -0.0825 });
+  assert.equal(slackRange([{ slack_s: 50 }]).top, 4);
+  assert.equal(slackRange([{ slack_s: -50 }]).floor, -0.33);
+});
+
+test("seconds are worded", () => {
+  assert.equal(seconds(0.0123), "12 ms");
+  assert.equal(seconds(1.5), "1.50 s");
+  assert.equal(seconds(NaN), "–");
+});
+
+test("spark lines break where a value is missing", () => {
+  assert.equal(sparkPath([1, null, 1]).split("M").length - 1, 2);
+});
+
+test("the inspected figure tells met, missed and stalled deadlines apart", () => {
+  const chunk = { request_id: 1, index: 1, urgency: 1, reason: 0, num_frames: 10, is_last: 0,
+    ready_s: 1, promoted_s: NaN, launched_s: 1, delivered_s: 2, slack_s: 0.1, stall_s: 0 };
+  const chunks = [{ ...chunk, deadline_s: 3 }, { ...chunk, deadline_s: 1.5, stall_s: 0.5 }];
+  const seen = { spans: [{ lane: 0, kind: 1, batch: 1, start_s: 1, end_s: 2, queued_s: 1 }], chunks, marks: [], heard: [] };
+  const view = { from: 0, to: 4, now: 4, margin: 0.1 };
+  const { data } = figureOf(seen, view, {}, SCHEMA, ["LM", "b", "u", "deadlines"]);
+  const counts = Object.fromEntries(data.map((t) => [t.name, t.x.length]));
+  assert.equal(counts["deadline met"], 1);
+  assert.equal(counts["deadline missed"], 1);
+  assert.equal(counts["server stall"], 1);
+  assert.match(chunkText(chunks[1], SCHEMA).at(-1), /late by 500 ms/);
+});
+
+function pcm(count, first = 0) {
+  const view = new DataView(new ArrayBuffer(2 * count));
+  for (let i = 0; i < count; i += 1) view.setInt16(2 * i, first + i, true);
+  return floats(view);
+}
+
+function play(mixer, blocks, size = 4, start = 0) {
+  const events = [];
+  for (let i = 0; i < blocks; i += 1) {
+    events.push(...mixer.render(new Float32Array(size), (start + i) * size));
+  }
+  return events;
+}
+
+test("samples come out exactly, whatever the block and message sizes", () => {
+  const mixer = new Mixer(1);
+  mixer.handle({ type: "set", prebuffer_s: 0, tap: true });
+  mixer.handle({ type: "pcm", stream: 7, samples: pcm(5) });
+  mixer.handle({ type: "pcm", stream: 7, samples: pcm(6, 5), end: true });
+  const done = play(mixer, 3).at(-1);
+  assert.equal(done.kind, "done");
+  assert.deepEqual([...done.tap].map((v) => v * 32768), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+  assert.equal(done.underruns, 0);
+});
+
+test("running dry is an underrun, its gap is measured, an ended stream is none", () => {
+  const mixer = new Mixer(1);
+  mixer.handle({ type: "set", prebuffer_s: 0 });
+  mixer.handle({ type: "pcm", stream: 1, samples: pcm(6) });
+  const first = play(mixer, 4);
+  assert.deepEqual(first.map((e) => e.kind), ["start", "underrun"]);
+  mixer.handle({ type: "pcm", stream: 1, samples: pcm(4, 6), end: true });
+  const second = play(mixer, 1, 4, 4);
+  assert.deepEqual(second.map((e) => e.kind), ["resume", "done"]);
+  assert.equal(second[0].gap_s, 10); // dry at 6, went on at 16
+  assert.equal(second[1].silent_s, 10);
+});
+
+test("a stream waits for its prebuffer unless it has ended", () => {
+  const mixer = new Mixer(1);
+  mixer.handle({ type: "set", prebuffer_s: 8 });
+  mixer.handle({ type: "pcm", stream: 1, samples: pcm(4) });
+  assert.deepEqual(play(mixer, 2), []);
+  mixer.handle({ type: "end", stream: 1 });
+  assert.deepEqual(play(mixer, 1).map((e) => e.kind), ["start", "done"]);
+});
+
+test("streams are summed, muted and stopped apart", () => {
+  const mixer = new Mixer(1);
+  mixer.handle({ type: "set", prebuffer_s: 0 });
+  mixer.handle({ type: "gain", stream: 2, gain: 0 });
+  for (const stream of [1, 2, 3]) mixer.handle({ type: "pcm", stream, samples: pcm(8, 100) });
+  mixer.handle({ type: "stop", stream: 3 });
+  const out = new Float32Array(2);
+  mixer.render(out, 0);
+  assert.equal(out[1] * 32768, 101);
+  assert.deepEqual(mixer.status().map((s) => s.stream), [1, 2]);
+});

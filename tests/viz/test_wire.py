@@ -1,0 +1,42 @@
+"""Deltas keep every figure to float32 precision near the present, however long the uptime."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from viz.records import change, chunk, span
+
+from voxserve.core.events import OverloadChange
+from voxserve.core.jobs import JobKind, LaneName
+from voxserve.viz import wire
+
+
+def test_spans_and_chunks_come_back() -> None:
+    now_s = 900_000.25  # ten days of uptime: float32 alone would be off by 30 ms
+    records = [
+        span(LaneName.BACKGROUND, JobKind.CODEC, now_s - 0.010, now_s - 0.002, batch=3),
+        chunk(7, 2, delivered_s=now_s - 0.001, deadline_s=None, stall_s=0.5),
+    ]
+    message, (spans, chunks) = wire.delta(records, now_s)
+    row = dict(zip(wire.SPAN_COLUMNS, np.frombuffer(spans, "<f4"), strict=True))
+    assert wire.LANES[int(row["lane"])] is LaneName.BACKGROUND
+    assert wire.KINDS[int(row["kind"])] is JobKind.CODEC
+    assert row["batch"] == 3
+    assert row["end_s"] + message["t0"] == pytest.approx(now_s - 0.002, abs=1e-5)
+    row = dict(zip(wire.CHUNK_COLUMNS, np.frombuffer(chunks, "<f4"), strict=True))
+    assert (row["request_id"], row["index"], row["stall_s"]) == (7, 2, 0.5)
+    assert math.isnan(row["deadline_s"])
+
+
+def test_setting_and_overload_changes_become_marks() -> None:
+    records = [change(3.0, "background_batch", "8", "4"), OverloadChange(4.0, True, "TTFA")]
+    message, _ = wire.delta(records, 5.0)
+    assert [mark["text"] for mark in message["marks"]] == ["background_batch 8 → 4", "overload"]
+
+
+def test_an_empty_delta_is_a_heartbeat() -> None:
+    message, buffers = wire.delta([], 5.0)
+    assert message["now"] == 5.0
+    assert buffers == [b"", b""]

@@ -1,0 +1,162 @@
+"""The workbench against a fake engine: sound out, numbers shown, nothing left behind."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from viz.fakes import FakeEngine, tone
+
+from voxserve.core.errors import EngineStopped
+from voxserve.viz.workbench import Workbench
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine(speed=40.0)
+
+
+@pytest.fixture
+def bench(engine: FakeEngine) -> Iterator[Workbench]:
+    workbench = Workbench(engine)
+    yield workbench
+    workbench.close()
+
+
+def _until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    end_s = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end_s, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def _capture(bench: Workbench) -> list[tuple[dict[str, Any], list[bytes]]]:
+    sent: list[tuple[dict[str, Any], list[bytes]]] = []
+    bench.player.send = lambda message, buffers=(): sent.append((message, list(buffers)))
+    return sent
+
+
+def _threads() -> list[str]:
+    return [t.name for t in threading.enumerate() if t.name.startswith("voxserve-")]
+
+
+def test_speak_sends_every_sample_in_order_and_the_end(bench: Workbench) -> None:
+    sent = _capture(bench)
+    request_id = bench.speak("one two three four five six")
+    _until(lambda: not bench.listening.active)
+    pcm = np.concatenate([np.frombuffer(b[0], "<i2") for m, b in sent if m["type"] == "pcm"])
+    assert np.array_equal(pcm, tone(request_id, 0, len(pcm)))
+    assert sent[-1][0] == {"type": "end", "stream": request_id}
+    messages = [len(b[0]) // 2 for m, b in sent if m["type"] == "pcm"]
+    assert min(messages[:-1]) >= 0.1 * bench.engine.sample_rate_hz
+
+
+def test_stop_cancels_and_silences(bench: Workbench, engine: FakeEngine) -> None:
+    engine.speed = 1.0
+    sent = _capture(bench)
+    request_id = bench.speak("word " * 50)
+    _until(lambda: any(m["type"] == "pcm" for m, _ in sent))
+    bench.stop()
+    _until(lambda: not bench.listening.active)
+    assert {"type": "stop", "stream": request_id} in [m for m, _ in sent]
+
+
+def test_empty_text_is_explained_in_the_status_line(bench: Workbench) -> None:
+    bench.text.value = " "
+    bench._parts.speak.click()
+    assert "there is no text to speak" in bench._parts.status.value
+
+
+def test_an_unexpected_error_of_a_button_is_shown_not_swallowed(
+    bench: Workbench, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise KeyError("<lost>")
+
+    monkeypatch.setattr(engine, "stream", fail)
+    bench._parts.speak.click()
+    assert "KeyError" in bench._parts.status.value
+    assert "<lost>" not in bench._parts.status.value  # escaped
+
+
+def test_the_rate_slider_sets_the_background_load(bench: Workbench, engine: FakeEngine) -> None:
+    bench.rate.value = 0.5
+    bench.rate.value = 0.0
+    assert engine.loads == [0.5, 0.0]
+
+
+def test_the_header_tells_the_engines_state(bench: Workbench, engine: FakeEngine) -> None:
+    _until(lambda: "vs-state-running" in bench._parts.header.value)
+    engine.state = "failed: out of memory"
+    _until(lambda: "failed: out of memory" in bench._parts.header.value)
+    assert "vs-state-failed" in bench._parts.header.value
+
+
+def test_a_failing_display_is_reported_and_goes_on(
+    bench: Workbench, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats = engine.stats
+
+    def fail() -> None:
+        raise ValueError("no numbers")
+
+    monkeypatch.setattr(engine, "stats", fail)
+    _until(lambda: "no numbers" in bench._parts.status.value)
+    monkeypatch.setattr(engine, "stats", stats)
+    ticks = bench._publisher.num_ticks
+    _until(lambda: bench._publisher.num_ticks > ticks + 2)
+
+
+def test_a_listener_stall_is_marked_on_the_timeline(bench: Workbench) -> None:
+    marked: list[float] = []
+    bench.timeline.add_listener_stall = lambda time_s, gap_s: marked.append(time_s)
+    state = {"buffered_s": 0.0, "played_s": 1.0, "underruns": 1, "silent_s": 0.0}
+    event = {"kind": "underrun", "stream": 1, "at_s": 1.0, "tapped": 0}
+    bench.player._handle_custom_msg({"type": "hello", "page": "p"}, [])
+    status = {"type": "status", "page": "p", "events": [event], "streams": [{"stream": 1, **state}]}
+    bench.player._handle_custom_msg(status, [])
+    assert len(marked) == 1
+
+
+def test_running_the_cell_again_closes_the_old_workbench(engine: FakeEngine) -> None:
+    first = Workbench(engine)
+    second = Workbench(engine)
+    assert not first._publisher._thread.is_alive()
+    assert first.widget.comm is None
+    second.close()
+    assert not _threads()
+
+
+def test_close_ends_threads_load_and_widgets(engine: FakeEngine) -> None:
+    bench = Workbench(engine)
+    bench.rate.value = 1.0
+    bench.close()
+    bench.close()
+    assert engine.loads == [1.0, 0.0]
+    assert bench.timeline.comm is None
+    assert not _threads()
+
+
+def test_close_survives_an_engine_that_has_ended(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Workbench(engine)
+    bench.rate.value = 1.0
+
+    def ended(**_: Any) -> None:
+        raise EngineStopped("the engine was stopped")
+
+    monkeypatch.setattr(engine, "load", ended)
+    bench.close()
+    assert not _threads()
+
+
+def test_the_figure_shows_what_happened(bench: Workbench) -> None:
+    bench.speak("one two three")
+    _until(lambda: not bench.listening.active)
+    names = {trace.name for trace in bench.figure().data}
+    assert {"prefill", "decode", "urgent codec", "deadline met"} <= names
