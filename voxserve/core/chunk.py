@@ -22,7 +22,7 @@ class UrgencyReason(StrEnum):
     NO_LISTENER = "nobody listens"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # never changed; freezing would take 10 x as long
 class ChunkRef:
     """Names a chunk in jobs and events.
 

@@ -224,7 +224,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # never changed; freezing would take 10 x as long
 class ChunkDelivered:
     """The engine may hand this chunk's samples to its listener now."""
 

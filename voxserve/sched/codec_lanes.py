@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from voxserve.core.chunk import ChunkRef, Urgency, UrgencyReason
@@ -11,10 +13,18 @@ from voxserve.core.settings import Split
 from voxserve.sched.board import Board
 from voxserve.sched.estimates import bucket_for
 from voxserve.sched.policy import BackgroundView, HeadChunks
-from voxserve.sched.readiness import head_frames
 from voxserve.sched.split import follow_codec_split
 
 _NO_SPLIT = Split()
+_CLASSES = (Urgency.BACKGROUND, Urgency.URGENT)
+_NOBODY = 4
+_REASONS = (
+    UrgencyReason.SLACK,
+    UrgencyReason.FIRST,  # a first chunk that a policy lets wait
+    UrgencyReason.MARGIN,
+    UrgencyReason.FIRST,
+    UrgencyReason.NO_LISTENER,
+)
 
 
 class CodecLanes:
@@ -45,27 +55,24 @@ class CodecLanes:
 
     def _heads(self, now_s: float) -> HeadChunks | None:
         table = self._board.table
-        slots = np.flatnonzero(table.is_head)
+        slots = table.is_head.nonzero()[0]
         if len(slots) == 0:
             return None
         due_s = table.due_s[slots]
-        # NOTE: equal deadlines (all files) go in admission order, so nobody is passed for ever.
-        by_due = np.lexsort((table.order[slots], due_s)) if len(slots) > 1 else slice(None)
+        by_due = due_s.argsort()
+        if due_s[by_due[-1]] == np.inf:  # files: longest waiting first, so none waits for ever
+            by_due = np.lexsort((table.head_s[slots], due_s))
         slots = slots[by_due]
-        return HeadChunks(
-            now_s,
-            slots,
-            due_s[by_due],
-            ~table.is_playing[slots],
-            head_frames(self._board, slots),
-        )
+        is_first = ~table.is_playing[slots]
+        return HeadChunks(now_s, slots, due_s[by_due], is_first, table.head_frames[slots])
 
     def _classify(self, heads: HeadChunks) -> BoolArray:
         board, table, slots = self._board, self._board.table, heads.slots
         is_urgent = board.policy.is_urgent(heads, board.settings)
         assert is_urgent.shape == slots.shape, "a policy classes each head chunk"
-        was_background = ~(table.is_urgent[slots] | table.is_new_head[slots])
-        table.promoted_s[slots[is_urgent & was_background]] = heads.now_s
+        if np.count_nonzero(is_urgent):
+            was_background = ~(table.is_urgent[slots] | table.is_new_head[slots])
+            table.promoted_s[slots[is_urgent & was_background]] = heads.now_s
         table.is_urgent[slots] = is_urgent
         table.is_new_head[slots] = False
         return is_urgent
@@ -185,31 +192,26 @@ class CodecLanes:
         table.is_busy[slots] = True
         table.busy_until_s[slots] = entry.ends_s
         if board.record is not None:
-            self._remember(entry.chunks, heads, cost_s)
+            entry.columns = self._columns(heads, cost_s)
         return job
 
-    def _remember(self, chunks: list[tuple[object, ...]], heads: HeadChunks, cost_s: float) -> None:
-        """Keeps per row: head time, class, reason, promotion, slack at launch."""
+    def _columns(self, heads: HeadChunks, cost_s: float) -> tuple[list[Any], ...]:
+        """Per chunk: ready time, head time, class, reason, promotion, slack at launch."""
         table, slots = self._board.table, heads.slots
-        slack_s = heads.due_s - heads.now_s - cost_s
-        for head_s, is_urgent, is_first, promoted_s, slack in zip(
+        is_urgent = table.is_urgent[slots]
+        has_listener = heads.due_s != np.inf
+        place = np.where(has_listener, 2 * is_urgent + heads.is_first, _NOBODY)
+        index = table.num_done[slots].tolist()
+        promoted_s = table.promoted_s[slots].tolist()
+        slack_s = (heads.due_s - heads.now_s - cost_s).tolist()
+        return (
+            [table.ready_s[slot][i] for slot, i in zip(slots.tolist(), index, strict=True)],
             table.head_s[slots].tolist(),
-            table.is_urgent[slots].tolist(),
-            heads.is_first.tolist(),
-            table.promoted_s[slots].tolist(),
-            slack_s.tolist(),
-            strict=True,
-        ):
-            listened = slack != np.inf
-            chunks.append(
-                (
-                    head_s,
-                    Urgency.URGENT if is_urgent else Urgency.BACKGROUND,
-                    _reason(is_urgent, is_first, listened),
-                    promoted_s if promoted_s == promoted_s else None,
-                    slack if listened else None,
-                )
-            )
+            [_CLASSES[i] for i in is_urgent.tolist()],
+            [_REASONS[i] for i in place.tolist()],
+            [time_s if time_s == time_s else None for time_s in promoted_s],
+            [slack if slack != np.inf else None for slack in slack_s],
+        )
 
     def _wake_to_promote(self, background: HeadChunks) -> None:
         board = self._board
@@ -219,11 +221,3 @@ class CodecLanes:
         """A timer that has passed already is not one: something else is being waited for."""
         if time_s > now_s:
             self._board.wake_at(time_s)
-
-
-def _reason(is_urgent: bool, is_first: bool, is_listened: bool) -> UrgencyReason:
-    if not is_listened:
-        return UrgencyReason.NO_LISTENER
-    if is_urgent:
-        return UrgencyReason.FIRST if is_first else UrgencyReason.MARGIN
-    return UrgencyReason.SLACK

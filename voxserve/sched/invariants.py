@@ -123,7 +123,7 @@ class CheckedScheduler:
 
     def next_jobs(self, now_s: float) -> list[Job]:
         """Passes the decision on after checking it."""
-        decodable = len(self._inner.board.table.decodable()) > 0
+        decodable = bool(self._inner.board.table.is_decodable().any())
         jobs = self._inner.next_jobs(now_s)
         self._check_notices()
         for job in jobs:
@@ -309,7 +309,7 @@ class CheckedScheduler:
         table = board.table
         if table.is_head.any():
             raise self._broken("progress", f"{int(table.is_head.sum())} head chunks wait")
-        if len(table.decodable()) or board.continuing:
+        if table.is_decodable().any() or board.continuing:
             raise self._broken("progress", "the backbone has rows to generate")
         if board.waiting and table.num_held == 0:
             raise self._broken("progress", f"{len(board.waiting)} prompts wait")

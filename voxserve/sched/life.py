@@ -64,7 +64,7 @@ def stop_generating(board: Board, request: ActiveRequest) -> None:
     table, slot = board.table, request.slot
     table.has_ended[slot] = True
     table.is_active[slot] = table.is_pending[slot] = table.is_starved[slot] = False
-    table.discard[slot] = table.launched[slot]
+    table.discard_launched(slot)
 
 
 def release(board: Board, request: ActiveRequest) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from voxserve.core.jobs import DecodeJob, JobKind, LaneName, PrefillJob
-from voxserve.core.playback import FloatArray
+from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.request import RequestState
 from voxserve.sched.admission import admit, pages_needed
 from voxserve.sched.board import Board
@@ -33,7 +33,8 @@ class LmLane:
         """
         board = self._board
         follow_lm_split(board)
-        rows = board.table.decodable()
+        is_row = board.table.is_decodable()
+        rows = is_row.nonzero()[0]
         may_prefill = self._last_kind is not JobKind.PREFILL or len(rows) == 0
         if may_prefill and board.continuing:
             return self._prefill(now_s, self._continuations())
@@ -43,7 +44,7 @@ class LmLane:
                 for request in admitted:
                     self._open(request, now_s)
                 return self._prefill(now_s, admitted)
-        return self._decode(now_s, rows) if len(rows) else None
+        return self._decode(now_s, rows, is_row) if len(rows) else None
 
     def _continuations(self) -> list[ActiveRequest]:
         room = self._board.prepared.prefill_buckets[-1]
@@ -80,7 +81,9 @@ class LmLane:
         table.is_active[slots] = True
         table.is_pending[slots] = False
         estimate_s = board.estimates.prefill_s(num_tokens, len(requests), job.split)
-        self._launch(now_s, job, slots, estimate_s)
+        is_row = np.zeros(table.num_slots, dtype=np.bool_)
+        is_row[slots] = True
+        self._launch(now_s, job, slots, is_row, estimate_s)
         return job
 
     def _set_limit(self, request: ActiveRequest) -> None:
@@ -92,10 +95,12 @@ class LmLane:
         table.limit[slot] = min(request.frame_limit, request.text_frames)
         table.check_at[slot] = min(table.border[slot], table.limit[slot])
 
-    def _decode(self, now_s: float, rows: IntArray) -> DecodeJob:
-        board, table = self._board, self._board.table
+    def _decode(self, now_s: float, rows: IntArray, is_row: BoolArray) -> DecodeJob:
+        board = self._board
         if len(rows) > board.settings.max_decode_batch:
             rows = self._chosen(now_s, rows)
+            is_row = np.zeros(board.table.num_slots, dtype=np.bool_)
+            is_row[rows] = True
         split = board.lm_split
         partition = board.lm_partition(split)
         job = DecodeJob(
@@ -106,18 +111,25 @@ class LmLane:
             split=split,
             partition=partition,
         )
-        self._launch(now_s, job, rows, board.estimates.decode_s(len(rows), split, partition))
-        table.last_step_s[rows] = now_s
+        estimate_s = board.estimates.decode_s(len(rows), split, partition)
+        self._launch(now_s, job, rows, is_row, estimate_s)
+        board.table.last_step_s[is_row] = now_s
         return job
 
     def _launch(
-        self, now_s: float, job: PrefillJob | DecodeJob, slots: IntArray, estimate_s: float
+        self,
+        now_s: float,
+        job: PrefillJob | DecodeJob,
+        slots: IntArray,
+        is_row: BoolArray,
+        estimate_s: float,
     ) -> None:
         board = self._board
         in_lane = board.lanes[LaneName.LM]
         start_s = max(now_s, board.jobs[in_lane[-1]].ends_s) if in_lane else now_s
-        board.start(job, slots, start_s + estimate_s)
-        board.table.launched[slots] += 1
+        entry = board.start(job, slots, start_s + estimate_s)
+        entry.is_row = is_row.astype(np.int64)
+        board.table.launched += entry.is_row
         self._last_kind = job.kind
 
     def _chosen(self, now_s: float, rows: IntArray) -> IntArray:

@@ -20,7 +20,7 @@ from voxserve.sched.state import IntArray
 TIMER_TOLERANCE_S = 1e-9  # a timer set for t has fired at t, whatever floats make of t
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class HeadChunks:
     """Waiting head chunks, nearest deadline first; ties in admission order.
 
@@ -57,7 +57,7 @@ class HeadChunks:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class BackgroundView:
     """The background lane when it is idle and background chunks wait.
 
@@ -97,7 +97,7 @@ class Launch:
     look_again_s: float = np.inf
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RunningView:
     """Requests that want a decode row when more run than one step holds.
 

@@ -23,33 +23,36 @@ def step_done(board: Board, now_s: float, event: StepDone) -> None:
     entry = board.finish(event.job_id, event.start_s, event.end_s, failed=False)
     slots, status = entry.slots, event.status
     assert len(status) == len(slots), f"job {event.job_id}: {len(status)} flags, {len(slots)} rows"
-    is_live = _take_back(board, slots)
+    assert entry.is_row is not None, f"job {event.job_id} is not a step"
+    board.table.launched -= entry.is_row
+    is_plain = board.table.num_discard == 0 and not event.failed and not np.count_nonzero(status)
+    if is_plain and entry.job.kind is JobKind.DECODE:  # nearly every step
+        _frames_made(board, now_s, entry.is_row)
+        return
+    is_live = _live_rows(board, slots)
     for row, message in event.failed.items():
         if is_live[row]:
             is_live[row] = False
             _fail(board, now_s, int(slots[row]), message)
     if entry.job.kind is JobKind.PREFILL:
         _start_running(board, now_s, slots[is_live])
-    _frames_made(board, now_s, slots[is_live & (status == RowStatus.CONTINUE)])
+    made = np.zeros(board.table.num_slots, dtype=np.int64)
+    made[slots[is_live & (status == RowStatus.CONTINUE)]] = 1
+    _frames_made(board, now_s, made)
     for row in np.flatnonzero(is_live & (status != RowStatus.CONTINUE)).tolist():
         _sequence_ended(board, now_s, int(slots[row]), RowStatus(int(status[row])))
-    slot_list: list[int] = slots[~is_live].tolist()
-    for slot in slot_list:
-        owner = board.table.owner[slot]
-        if owner is not None:
-            release(board, owner)
+    _let_go(board, slots[~is_live])
 
 
 def step_failed(board: Board, now_s: float, entry: InFlight, message: str) -> None:
     """A whole prefill or decode job failed: so do its requests, and only they."""
-    is_live = _take_back(board, entry.slots)
-    slot_list: list[int] = entry.slots.tolist()
-    for row, slot in enumerate(slot_list):
-        owner = board.table.owner[slot]
-        if is_live[row]:
-            _fail(board, now_s, slot, message)
-        elif owner is not None:
-            release(board, owner)
+    assert entry.is_row is not None, f"job {entry.job.job_id} is not a step"
+    board.table.launched -= entry.is_row
+    is_live = _live_rows(board, entry.slots)
+    live: list[int] = entry.slots[is_live].tolist()
+    for slot in live:
+        _fail(board, now_s, slot, message)
+    _let_go(board, entry.slots[~is_live])
 
 
 def text_arrived(board: Board, now_s: float, request_id: int, num: int, is_all: bool) -> None:
@@ -68,14 +71,22 @@ def text_arrived(board: Board, now_s: float, request_id: int, num: int, is_all: 
         change_state(board, request, RequestState.RUNNING, now_s)
 
 
-def _take_back(board: Board, slots: IntArray) -> BoolArray:
-    """Rows return from the device; [rows] bool, False for the ones to discard."""
+def _live_rows(board: Board, slots: IntArray) -> BoolArray:
+    """[rows] bool: False for rows of sequences that have ended, which are now discarded."""
     table = board.table
-    table.launched[slots] -= 1
     is_live = table.discard[slots] == 0
-    if not is_live.all():
-        table.discard[slots[~is_live]] -= 1
+    dead = slots[~is_live]
+    table.discard[dead] -= 1
+    table.num_discard -= len(dead)
     return is_live
+
+
+def _let_go(board: Board, slots: IntArray) -> None:
+    slot_list: list[int] = slots.tolist()
+    for slot in slot_list:
+        owner = board.table.owner[slot]
+        if owner is not None:
+            release(board, owner)
 
 
 def _start_running(board: Board, now_s: float, slots: IntArray) -> None:
@@ -86,18 +97,20 @@ def _start_running(board: Board, now_s: float, slots: IntArray) -> None:
         change_state(board, owner, RequestState.RUNNING, now_s)
 
 
-def _frames_made(board: Board, now_s: float, slots: IntArray) -> None:
+def _frames_made(board: Board, now_s: float, made: IntArray) -> None:
+    """`made` is 1 for each slot that made a frame, else 0."""
     table = board.table
-    frames = table.frames[slots] + 1
-    table.frames[slots] = frames
-    hit = slots[frames >= table.check_at[slots]]
+    table.frames += made
+    hit = ((table.frames >= table.check_at) & (made > 0)).nonzero()[0]
     if len(hit) == 0:
         return
-    chunks = hit[table.frames[hit] >= table.border[hit]]
-    if len(chunks):
-        chunks_ready(board, now_s, chunks)
-    for slot in hit[table.frames[hit] >= table.limit[hit]].tolist():
-        _limit_reached(board, now_s, slot)
+    frames = table.frames[hit]
+    is_chunk, is_limit = frames >= table.border[hit], frames >= table.limit[hit]
+    chunks_ready(board, now_s, hit[is_chunk])
+    if np.count_nonzero(is_limit):
+        slot_list: list[int] = hit[is_limit].tolist()
+        for slot in slot_list:
+            _limit_reached(board, now_s, slot)
 
 
 def _limit_reached(board: Board, now_s: float, slot: int) -> None:
@@ -118,7 +131,7 @@ def _sequence_ended(board: Board, now_s: float, slot: int, status: RowStatus) ->
         owner.piece += 1
         table.is_active[slot] = False
         table.is_pending[slot] = True
-        table.discard[slot] = table.launched[slot]
+        table.discard_launched(slot)
         board.continuing.append(owner)
         return
     _stream_ended(board, now_s, owner, _REASONS[status])

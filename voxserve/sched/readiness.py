@@ -15,21 +15,27 @@ from voxserve.sched.state import NEVER, ActiveRequest, IntArray
 def chunks_ready(board: Board, now_s: float, slots: IntArray) -> None:
     """Books one more ready chunk for each slot; its frames have just been completed."""
     table = board.table
-    table.num_ready[slots] += 1
-    table.ready_frames[slots] += table.next_frames[slots]
-    place = np.minimum(table.num_ready[slots], table.ramp.shape[1] - 1)
-    size = table.ramp[slots, place]
+    num_ready = table.num_ready[slots] + 1
+    ready_frames = table.ready_frames[slots] + table.next_frames[slots]
+    size = table.ramp[slots, np.minimum(num_ready, table.ramp.shape[1] - 1)]
+    border = ready_frames + size + board.lookahead_frames
+    table.num_ready[slots] = num_ready
+    table.ready_frames[slots] = ready_frames
     table.next_frames[slots] = size
-    table.border[slots] = table.ready_frames[slots] + size + board.lookahead_frames
-    table.check_at[slots] = np.minimum(table.border[slots], table.limit[slots])
-    for slot in slots.tolist():
-        _owner(board, slot).ready_s.append(now_s)
+    table.border[slots] = border
+    table.check_at[slots] = np.minimum(border, table.limit[slots])
+    slot_list: list[int] = slots.tolist()
+    for slot in slot_list:
+        table.ready_s[slot].append(now_s)
     make_heads(board, now_s, slots[~(table.is_head[slots] | table.is_busy[slots])])
 
 
 def make_heads(board: Board, now_s: float, slots: IntArray) -> None:
     """The next ready chunk of each slot becomes its head chunk, to be classed."""
     table = board.table
+    place = np.minimum(table.num_done[slots], table.ramp.shape[1] - 1)
+    rest = table.ready_frames[slots] - table.done_frames[slots]
+    table.head_frames[slots] = np.minimum(table.ramp[slots, place], rest)
     table.is_head[slots] = True
     table.is_new_head[slots] = True
     table.head_s[slots] = now_s
@@ -43,34 +49,19 @@ def complete_stream(board: Board, now_s: float, request: ActiveRequest) -> None:
     codec still holds samples back.
     """
     table, slot = board.table, request.slot
-    total = int(table.frames[slot])
-    ready = int(table.ready_frames[slot])
+    total, ready = int(table.frames[slot]), int(table.ready_frames[slot])
+    num_ready = int(table.num_ready[slot])
+    num_left = int(table.num_done[slot]) + int(table.is_busy[slot])
+    needs_flush = board.codec_delay_samples > 0 and total > 0
     while ready < total:
-        place = min(len(request.ready_s), table.ramp.shape[1] - 1)
+        place = min(num_ready, table.ramp.shape[1] - 1)
         ready = min(ready + int(table.ramp[slot, place]), total)
-        request.ready_s.append(now_s)
-    has_left = table.num_ready[slot] == table.num_done[slot] + int(table.is_busy[slot])
-    if len(request.ready_s) == table.num_ready[slot] and has_left:
-        if total > 0 and board.codec_delay_samples > 0:
-            request.ready_s.append(now_s)
-    table.num_ready[slot] = len(request.ready_s)
+        num_ready += 1
+    if needs_flush and num_ready == num_left:
+        num_ready += 1
+    table.ready_s[slot] += [now_s] * (num_ready - int(table.num_ready[slot]))
+    table.num_ready[slot] = num_ready
     table.ready_frames[slot] = total
     table.border[slot] = table.check_at[slot] = NEVER
-    waits = table.num_ready[slot] > table.num_done[slot] + int(table.is_busy[slot])
-    if waits and not table.is_head[slot] and not table.is_busy[slot]:
+    if num_ready > num_left and not table.is_head[slot] and not table.is_busy[slot]:
         make_heads(board, now_s, np.array([slot]))
-
-
-def head_frames(board: Board, slots: IntArray) -> IntArray:
-    """[slots] int64: valid frames of each slot's head chunk."""
-    table = board.table
-    place = np.minimum(table.num_done[slots], table.ramp.shape[1] - 1)
-    return np.minimum(
-        table.ramp[slots, place], table.ready_frames[slots] - table.done_frames[slots]
-    )
-
-
-def _owner(board: Board, slot: int) -> ActiveRequest:
-    owner = board.table.owner[slot]
-    assert owner is not None, f"slot {slot} works without an owner"
-    return owner

@@ -6,7 +6,7 @@ happens once per request or chunk is an attribute of `ActiveRequest`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ class ActiveRequest:
         text_frames: Frames the text that arrived so far allows (streamed text only): the prefill
             makes the first frame, and each later one takes a text token.
         deferred_since_s: When its prefill was first deferred.
-        ready_s: When each chunk became ready, by chunk index.
         reason: How the stream of frames ended, once it has.
         num_samples: Samples delivered.
         reported_s, report_error_s: The listener's last report, and how much later than modelled
@@ -47,7 +46,6 @@ class ActiveRequest:
     frame_limit: int = NEVER
     text_frames: int = NEVER
     deferred_since_s: float | None = None
-    ready_s: list[float] = field(default_factory=lambda: [])
     reason: FinishReason | None = None
     num_samples: int = 0
     reported_s: float | None = None
@@ -73,7 +71,7 @@ class SlotTable:
         order: Admission order.
         frames: Frames made (steps whose flags were read).
         launched: LM rows in flight.
-        discard: Of those, how many belong to a sequence that has ended.
+        discard: Of those, how many belong to a sequence that has ended; `num_discard` in all.
         limit: Frames after which no further step is launched (budget, context, streamed text).
         check_at: Frames at which something happens: a chunk becomes ready or the limit is hit.
         border: Frames at which the next chunk becomes ready, look-ahead included.
@@ -82,12 +80,13 @@ class SlotTable:
         is_starved: Streamed text is missing.
         has_ended: The stream of frames is complete.
         last_step_s: When it last got a row in a step.
+        ready_s: When each chunk of the slot's request became ready, by chunk index.
         num_ready: Chunks made ready.
         ready_frames: Frames in ready chunks.
         next_frames: Size of the chunk that is being generated.
         num_done: Chunks delivered.
         done_frames: Frames in delivered chunks.
-        is_head: A head chunk waits for a lane.
+        is_head: A head chunk waits for a lane; `head_frames` are its valid frames.
         is_new_head: It has not been classed yet.
         is_urgent: Its class.
         head_s, promoted_s: When it became the head; when it was promoted (NaN: not).
@@ -112,6 +111,8 @@ class SlotTable:
 
         self.num_slots = num_slots
         self.owner: list[ActiveRequest | None] = [None] * num_slots
+        self.ready_s: list[list[float]] = [[] for _ in range(num_slots)]
+        self.num_discard = 0
         self.free = list(range(num_slots - 1, -1, -1))  # the lowest slot goes out first
         self.request_id = ints(-1)
         self.order, self.frames, self.launched, self.discard = ints(), ints(), ints(), ints()
@@ -120,7 +121,7 @@ class SlotTable:
         self.has_ended = bools()
         self.last_step_s = floats()
         self.num_ready, self.ready_frames, self.next_frames = ints(), ints(), ints()
-        self.num_done, self.done_frames = ints(), ints()
+        self.num_done, self.done_frames, self.head_frames = ints(), ints(), ints()
         self.is_head, self.is_new_head, self.is_urgent = bools(), bools(), bools()
         self.head_s, self.promoted_s = floats(), floats(np.nan)
         self.is_busy = bools()
@@ -141,6 +142,7 @@ class SlotTable:
         spec = request.spec
         request.slot = slot
         self.owner[slot] = request
+        self.ready_s[slot] = []
         self.request_id[slot] = spec.request_id
         self.order[slot] = self._next_order
         self._next_order += 1
@@ -172,6 +174,11 @@ class SlotTable:
         self.is_starved[slot] = False
         self.free.append(slot)
 
-    def decodable(self) -> IntArray:
-        """Slots that a decode step may be launched for, ascending."""
-        return np.flatnonzero(self.is_active & (self.frames + self.launched < self.limit))
+    def discard_launched(self, slot: int) -> None:
+        """Marks every row in flight of a slot whose sequence has ended."""
+        self.num_discard += int(self.launched[slot] - self.discard[slot])
+        self.discard[slot] = self.launched[slot]
+
+    def is_decodable(self) -> BoolArray:
+        """[num_slots] bool: which slots a decode step may be launched for."""
+        return self.is_active & (self.frames + self.launched < self.limit)
