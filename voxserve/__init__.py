@@ -10,6 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from voxserve.bench.plan import plan
+    from voxserve.bench.sim_capacity import find_capacity
+    from voxserve.bench.sim_sweep import sweep
     from voxserve.core.errors import (
         CheckpointError,
         DeviceUnavailable,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from voxserve.engine.audio import Audio
     from voxserve.engine.engine import Engine
     from voxserve.engine.registry import engines
+    from voxserve.sim.api import simulate
     from voxserve.viz.workbench import Workbench
 
 __version__ = "0.1.0"
@@ -53,6 +57,10 @@ __all__ = [
     "VoxserveError",
     "Workbench",
     "engines",
+    "find_capacity",
+    "plan",
+    "simulate",
+    "sweep",
 ]
 _HOMES = {
     "Audio": "voxserve.engine.audio",
@@ -61,6 +69,10 @@ _HOMES = {
     "Split": "voxserve.core.settings",
     "Workbench": "voxserve.viz.workbench",
     "engines": "voxserve.engine.registry",
+    "find_capacity": "voxserve.bench.sim_capacity",
+    "plan": "voxserve.bench.plan",
+    "simulate": "voxserve.sim.api",
+    "sweep": "voxserve.bench.sim_sweep",
 }
 
 

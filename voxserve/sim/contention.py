@@ -51,10 +51,14 @@ class Contention:
     """Slowdown factors by who runs beside whom.
 
     Attributes:
+        is_on: False: every lane has a device of its own.
         notes: Pairs that were asked for but are not in the profile.
     """
 
-    def __init__(self, profile: Profile, alone_s: Callable[[StageTime], float]) -> None:
+    def __init__(
+        self, profile: Profile, alone_s: Callable[[StageTime], float], is_on: bool = True
+    ) -> None:
+        self.is_on = is_on
         self._profile = profile
         self._alone_s = alone_s
         self._measured: dict[tuple[str, bool, frozenset[str]], float] = {}
@@ -74,7 +78,7 @@ class Contention:
 
     def slowdown(self, victim: Work, others: tuple[Work, ...]) -> float:
         """Time of `victim` beside `others` over its time alone, at least 1."""
-        if not others:
+        if not others or not self.is_on:
             return 1.0
         key = (victim, others)
         if key not in self._cache:

@@ -119,12 +119,11 @@ class ProfileCost:
         Args:
             profile: Stage times.
             prepared: Buckets and splits to estimate for; the profiled ones when None.
-            side_by_side: False estimates each stage as if nothing else ran.
+            side_by_side: False gives every lane a device of its own: no contention.
         """
-        self._side_by_side = side_by_side
         self.profile = profile
         self.prepared = prepared or profile.prepared
-        self.contention = Contention(profile, self._alone_of)
+        self.contention = Contention(profile, self._alone_of, side_by_side)
         self._notes: set[str] = set()
         self._host_s = profile.host.seconds if self.prepared.lm_depth == 1 else 0.0
         alone = [time for time in profile.times if not time.beside]
@@ -176,7 +175,7 @@ class ProfileCost:
         return self._estimates[key]
 
     def _beside(self, victim: Work, *others: Work) -> float:
-        return self.contention.slowdown(victim, others) if self._side_by_side else 1.0
+        return self.contention.slowdown(victim, others)
 
     def sms(self, split: Split, partition: Partition) -> int:
         """SMs of a partition under a split; 0 is the whole device."""

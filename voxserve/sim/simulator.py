@@ -133,8 +133,9 @@ class Simulator:
         jitter_seed: int | None = None,
         record: Callable[[Record], None] | None = None,
         policy: Any = None,
+        side_by_side: bool = True,
     ) -> None:
-        self.cost = ProfileCost(profile, prepared)
+        self.cost = ProfileCost(profile, prepared, side_by_side)
         self._host_s = profile.host.seconds
         self._frame_s = profile.frame_s
         self._sample_rate_hz = profile.sample_rate_hz
@@ -304,6 +305,7 @@ def simulate_load(
     give_up_below: float | None = None,
     changes: Sequence[tuple[float, Settings]] = (),
     policy: Any = None,
+    side_by_side: bool = True,
 ) -> SimulationResult:
     """Runs one given load through the scheduler in virtual time.
 
@@ -321,6 +323,7 @@ def simulate_load(
         give_up_below: Stop as soon as attainment is certain to end below this share.
         changes: Settings that take effect at given times.
         policy: A scheduling policy object in place of the setting's.
+        side_by_side: False gives every lane a device of its own.
     """
     records: list[Record] = []
     simulator = Simulator(
@@ -330,6 +333,7 @@ def simulate_load(
         jitter_seed=seed if jitter else None,
         record=records.append if with_trace else None,
         policy=policy,
+        side_by_side=side_by_side,
     )
     max_misses = None
     if give_up_below is not None:
