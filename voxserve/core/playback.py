@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 # Source: VoxServe section 2.2: pauses that add up to less are not heard as a stall.
 STALL_LIMIT_S = 0.010
+# int16 samples beyond this count as audible: -46 dB of full scale, above a codec's noise floor.
+AUDIBLE_LEVEL = 164
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
