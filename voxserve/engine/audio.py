@@ -13,13 +13,10 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.playback import Playback
+from voxserve.core.playback import AUDIBLE_LEVEL, Playback
 from voxserve.core.request import FinishReason
 from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.speaker import play
-
-# Samples beyond this count as audible: -46 dB of full scale, well above the codec's noise floor.
-AUDIBLE_LEVEL = 164
 
 
 class Audio:

@@ -284,6 +284,8 @@ class Service:
 
     def _deliver(self, now_s: float, served: _Served, notice: ChunkDelivered) -> None:
         pcm = served.pcm.pop(notice.chunk.index)
+        if not len(pcm):
+            return  # all of it was leading silence
         deadline_s = notice.deadline_s if math.isfinite(notice.deadline_s) else None
         chunk = DeliveredChunk(notice.chunk, pcm, now_s, deadline_s, notice.stall_s)
         self._hand_over(notice.chunk.request_id, served, chunk)

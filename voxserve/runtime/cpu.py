@@ -34,9 +34,12 @@ from voxserve.core.settings import Prepared, Settings, Split
 from voxserve.models.base import PreparedRequest, SpeechModel, StateSize
 from voxserve.runtime.cpu_timing import measure
 from voxserve.runtime.lane import CpuLane, use_threads
+from voxserve.runtime.leading_silence import LeadingSilence
 from voxserve.runtime.pcm import to_int16
 
-CHUNK_FRAMES = (1, 2, 4, 5, 8, 10, 20)
+CHUNK_FRAMES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
+# Small steps while little audio is buffered: a chunk must be made while the one before plays.
+CHUNK_RAMP = (2, 4, 6, 10)
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32)
 PREFILL_TOKENS = (128, 256, 512, 1024)
 NUM_SLOTS = 32
@@ -74,6 +77,7 @@ def prepared_for(model: SpeechModel, cores: int) -> Prepared:
 @dataclass(slots=True)
 class _OpenSlot:
     request: PreparedRequest
+    silence: LeadingSilence
     context_tokens: int = 0
 
 
@@ -91,7 +95,7 @@ class CpuExecutor:
         self.prepared = prepared_for(model, self._cores)
         self.defaults = Settings(
             sm_split=Split(1, 1),
-            chunk_ramp=(2, 4, 10),
+            chunk_ramp=CHUNK_RAMP,
             ttfa_target_s=0.5,
             max_background_batch=ROW_BUCKETS[-1],
             max_decode_batch=ROW_BUCKETS[-1],
@@ -117,7 +121,7 @@ class CpuExecutor:
 
     def open_slot(self, slot: int, request_id: int, prepared_request: PreparedRequest) -> None:
         """Gives `slot` to a request; its device state is reset by the job of its first prompt."""
-        self._slots[slot] = _OpenSlot(prepared_request)
+        self._slots[slot] = _OpenSlot(prepared_request, LeadingSilence(self.sample_rate_hz))
 
     def close_slot(self, slot: int) -> None:
         """Forgets the slot's request."""
@@ -217,7 +221,9 @@ class CpuExecutor:
         pcm = [np.zeros(0, np.int16)] * len(job.chunks)
         for row, samples in decoded.items():
             if bool(torch.isfinite(samples).all()):
-                pcm[row] = to_int16(samples)
+                chunk = job.chunks[row]
+                silence = self._slots[chunk.slot].silence
+                pcm[row] = silence.cut(to_int16(samples), chunk.is_last)
             else:
                 failed[row] = "the codec made samples that are not finite numbers"
         counts = tuple(len(samples) for samples in pcm)
