@@ -27,7 +27,7 @@ from voxserve.models.base import (
 )
 
 FRAMES_PER_WORD = 3
-FRAME_SAMPLES = 240
+FRAME_SAMPLES = 2400
 SAMPLE_RATE_HZ = 24_000
 CODES = 64
 
