@@ -67,14 +67,14 @@ class ChunkLife:
     urgency: Urgency
     reason: UrgencyReason
     promoted_s: float | None
-    launched_s: float | None
-    delivered_s: float | None
-    deadline_s: float | None
     slack_s: float | None
-    audio_s: float
-    stall_s: float
+    launched_s: float | None
     lane: LaneName | None
     job_id: int | None
+    delivered_s: float | None
+    deadline_s: float | None
+    audio_s: float
+    stall_s: float
 
 
 @dataclass(frozen=True, slots=True)

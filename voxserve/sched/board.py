@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from voxserve.core.chunk import ChunkRef
 from voxserve.core.events import LaneSpan, Record
 from voxserve.core.jobs import CodecJob, Job, LaneName, Notice, Partition, PrefillJob
 from voxserve.core.protocols import CostModel
@@ -35,13 +36,15 @@ class InFlight:
         ends_s: Estimated end.
         is_row: [num_slots] int64 of 0 and 1, for steps: adding it to a column is faster than
             indexing with `slots`.
-        columns: For codec jobs, what the chunks' trace records need, column by column.
+        chunks: Of a codec job.
+        columns: For the chunks' trace records: the first fields of `ChunkLife`, by column.
     """
 
     job: Job
     slots: IntArray
     ends_s: float
     is_row: IntArray | None = None
+    chunks: tuple[ChunkRef, ...] = ()
     columns: tuple[list[Any], ...] = ()
 
 

@@ -164,22 +164,21 @@ class CodecLanes:
         is_urgent_lane = lane is LaneName.URGENT
         partition = Partition.WHOLE if is_urgent_lane else board.codec_partition(split)
         buckets = board.prepared.urgent_buckets if is_urgent_lane else board.prepared.codec_buckets
-        index, first = table.num_done[slots], table.done_frames[slots]
+        index = table.num_done[slots]
         is_last = table.has_ended[slots] & (index + 1 == table.num_ready[slots])
+        names = (
+            table.request_id[slots].tolist(),
+            index.tolist(),
+            table.done_frames[slots].tolist(),
+            heads.num_frames.tolist(),
+            is_last.tolist(),
+        )
+        request_ids, *place = names
+        chunks = tuple(map(ChunkRef, request_ids, slots.tolist(), *place))
         job = CodecJob(
             job_id=board.new_job_id(),
             lane=lane,
-            chunks=tuple(
-                map(
-                    ChunkRef,
-                    table.request_id[slots].tolist(),
-                    slots.tolist(),
-                    index.tolist(),
-                    first.tolist(),
-                    heads.num_frames.tolist(),
-                    is_last.tolist(),
-                )
-            ),
+            chunks=chunks,
             bucket=bucket_for(buckets, len(slots)),
             num_frames=bucket_for(board.prepared.chunk_frames, int(heads.num_frames.max())),
             queued_s=heads.now_s,
@@ -188,11 +187,12 @@ class CodecLanes:
         )
         cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
         entry = board.start(job, slots, heads.now_s + cost_s)
+        entry.chunks = chunks
         table.is_head[slots] = False
         table.is_busy[slots] = True
         table.busy_until_s[slots] = entry.ends_s
         if board.record is not None:
-            entry.columns = self._columns(heads, cost_s)
+            entry.columns = (*names, *self._columns(heads, cost_s))
         return job
 
     def _columns(self, heads: HeadChunks, cost_s: float) -> tuple[list[Any], ...]:

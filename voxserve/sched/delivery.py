@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import repeat
 
 import numpy as np
 
-from voxserve.core.chunk import ChunkRef
 from voxserve.core.events import ChunkLife
-from voxserve.core.jobs import ChunkDelivered, CodecDone, CodecJob
+from voxserve.core.jobs import ChunkDelivered, CodecDone
 from voxserve.core.playback import FloatArray, next_deadlines_s, stalls_s
 from voxserve.core.request import RequestState
 from voxserve.sched.board import Board, InFlight
@@ -23,19 +23,13 @@ def codec_done(board: Board, now_s: float, event: CodecDone) -> None:
     assert len(event.num_samples) == len(entry.slots), f"job {event.job_id}: wrong sample counts"
     table = board.table
     table.is_busy[entry.slots] = False
-    rows = _wanted_rows(board, now_s, entry, event.failed)
-    if not rows:
-        return
-    slots = entry.slots[rows]
-    num_samples = [event.num_samples[row] for row in rows]
-    audio_s = np.array(num_samples) / board.sample_rate_hz
-    deadline_s, stall_s = _play(board, now_s, slots, audio_s)
-    _deliver(board, now_s, entry, rows, num_samples, deadline_s.tolist(), stall_s.tolist())
-    is_behind = table.num_ready[slots] > table.num_done[slots]
-    make_heads(board, now_s, slots[is_behind])
-    over: list[int] = slots[table.has_ended[slots] & ~is_behind].tolist()
-    for slot in over:
-        end(board, now_s, _owner(board, slot), RequestState.DONE)
+    num_samples = event.num_samples
+    if event.failed or np.count_nonzero(table.is_over[entry.slots]):
+        rows = _wanted_rows(board, now_s, entry, event.failed)
+        entry = _only(entry, rows)
+        num_samples = tuple(num_samples[row] for row in rows)
+    if len(num_samples) > 0:
+        _deliver(board, now_s, entry, num_samples)
 
 
 def codec_failed(board: Board, now_s: float, entry: InFlight, message: str) -> None:
@@ -53,13 +47,41 @@ def _wanted_rows(board: Board, now_s: float, entry: InFlight, failed: dict[int, 
         if not owner.state.is_final and row not in failed:
             rows.append(row)
             continue
-        if board.record is not None:
-            _record(board, entry, [row], None, [0], [None], [0.0])
+        _record(board, _only(entry, [row]), None, (0,), [None], [0.0])
         if owner.state.is_final:
             release(board, owner)
         else:
             end(board, now_s, owner, RequestState.FAILED, failed[row])
     return rows
+
+
+def _only(entry: InFlight, rows: list[int]) -> InFlight:
+    """The same batch with some of its rows."""
+    columns = tuple([column[row] for row in rows] for column in entry.columns)
+    return replace(
+        entry,
+        slots=entry.slots[rows],
+        chunks=tuple(entry.chunks[row] for row in rows),
+        columns=columns,
+    )
+
+
+def _deliver(board: Board, now_s: float, entry: InFlight, num_samples: tuple[int, ...]) -> None:
+    table, slots = board.table, entry.slots
+    audio_s = np.array(num_samples) / board.sample_rate_hz
+    deadlines, stalls = _play(board, now_s, slots, audio_s)
+    deadline_s: list[float] = deadlines.tolist()
+    stall_s: list[float] = stalls.tolist()
+    table.num_done[slots] += 1
+    table.done_frames[slots] += table.head_frames[slots]
+    board.notices += map(ChunkDelivered, entry.chunks, num_samples, deadline_s, stall_s)
+    known = [time_s if time_s != np.inf else None for time_s in deadline_s]
+    _record(board, entry, now_s, num_samples, known, stall_s)
+    is_behind = table.num_ready[slots] > table.num_done[slots]
+    make_heads(board, now_s, slots[is_behind])
+    over: list[int] = slots[table.has_ended[slots] & ~is_behind].tolist()
+    for slot in over:
+        end(board, now_s, _owner(board, slot), RequestState.DONE)
 
 
 def _play(
@@ -80,70 +102,30 @@ def _play(
     return deadline_s, stall_s
 
 
-def _deliver(
-    board: Board,
-    now_s: float,
-    entry: InFlight,
-    rows: list[int],
-    num_samples: list[int],
-    deadline_s: list[float],
-    stall_s: list[float],
-) -> None:
-    table, slots = board.table, entry.slots[rows]
-    chunks = [_chunks(entry)[row] for row in rows]
-    table.num_done[slots] += 1
-    table.done_frames[slots] += [chunk.num_frames for chunk in chunks]
-    for chunk, samples in zip(chunks, num_samples, strict=True):
-        _owner(board, chunk.slot).num_samples += samples
-    board.notices += map(ChunkDelivered, chunks, num_samples, deadline_s, stall_s)
-    if board.record is not None:
-        known = [time_s if time_s != np.inf else None for time_s in deadline_s]
-        _record(board, entry, rows, now_s, num_samples, known, stall_s)
-
-
 def _record(
     board: Board,
     entry: InFlight,
-    rows: list[int],
     delivered_s: float | None,
-    num_samples: list[int],
+    num_samples: tuple[int, ...],
     deadline_s: list[float | None],
     stall_s: list[float],
 ) -> None:
-    """Appends a record per row; built column by column, which is several times faster."""
-    assert board.record is not None, "asked to record without a recorder"
-    chunks = [_chunks(entry)[row] for row in rows]
-    columns = entry.columns
-    if len(rows) < len(entry.slots):
-        columns = tuple([column[row] for row in rows] for column in columns)
-    ready_s, head_s, urgency, reason, promoted_s, slack_s = columns
-    for life in map(
+    """Appends a record per chunk; built column by column, which is several times faster."""
+    if board.record is None:
+        return
+    lives = map(
         ChunkLife,
-        [chunk.request_id for chunk in chunks],
-        [chunk.index for chunk in chunks],
-        [chunk.first_frame for chunk in chunks],
-        [chunk.num_frames for chunk in chunks],
-        [chunk.is_last for chunk in chunks],
-        ready_s,
-        head_s,
-        urgency,
-        reason,
-        promoted_s,
+        *entry.columns,
         repeat(entry.job.queued_s),
-        repeat(delivered_s),
-        deadline_s,
-        slack_s,
-        [samples / board.sample_rate_hz for samples in num_samples],
-        stall_s,
         repeat(entry.job.lane),
         repeat(entry.job.job_id),
-    ):
+        repeat(delivered_s),
+        deadline_s,
+        [samples / board.sample_rate_hz for samples in num_samples],
+        stall_s,
+    )
+    for life in lives:
         board.record(life)
-
-
-def _chunks(entry: InFlight) -> tuple[ChunkRef, ...]:
-    assert isinstance(entry.job, CodecJob), "only codec jobs carry chunks"
-    return entry.job.chunks
 
 
 def _owner(board: Board, slot: int) -> ActiveRequest:

@@ -42,7 +42,7 @@ def end(
         request.reason = None
     slot, table = request.slot, board.table
     num_frames = int(table.frames[slot]) if slot >= 0 else 0
-    if request.reason is not None and request.num_samples == 0:
+    if request.reason is not None and not table.is_playing[slot]:
         request.reason = FinishReason.NO_AUDIO
     _record(board, now_s, request, error, num_frames)
     board.notices.append(
@@ -56,6 +56,7 @@ def end(
         board.continuing.remove(request)
     stop_generating(board, request)
     table.is_head[slot] = False
+    table.is_over[slot] = True
     release(board, request)
 
 

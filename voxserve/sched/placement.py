@@ -85,18 +85,34 @@ def estimate_split(
         split: One of the prepared ones.
         load: Mean request and batch sizes.
     """
-    rows = min(load.decode_rows or prepared.decode_buckets[-1], prepared.decode_buckets[-1])
-    chunks = load.frames_per_request / load.chunk_frames
-    decode_s = cost.decode_s(rows, split, Partition.LM) / rows
-    prefill_s = cost.prefill_s(load.prompt_tokens, 1, split)
+    rows = _decode_rows(prepared, load)
+    arrivals = rows / load.frames_per_request  # requests that start and end per decode step
+    prefill_s = _prefill_per_step_s(cost, load, split, arrivals)
     # Every request's first chunk runs on the whole GPU; its neighbours stand still for about
-    # the half of that time.
-    urgent_s = cost.codec_s(1, load.chunk_frames, split, Partition.WHOLE) / 2
-    lm_s = (load.frames_per_request - 1) * decode_s + prefill_s + urgent_s
+    # half of that time.
+    first = max(1, round(arrivals))
+    urgent_s = min(1.0, arrivals) / 2
+    urgent_s *= cost.codec_s(first, load.chunk_frames, split, Partition.WHOLE)
+    step_s = cost.decode_s(rows, split, Partition.LM) + prefill_s + urgent_s
     codec_rows = min(load.codec_rows, prepared.codec_buckets[-1])
     batch_s = cost.codec_s(codec_rows, load.chunk_frames, split, Partition.CODEC)
-    codec_s = max(chunks - 1.0, 0.1) * batch_s / codec_rows + urgent_s
-    return SplitEstimate(split, 1.0 / lm_s, 1.0 / codec_s)
+    later_chunks = max(load.frames_per_request / load.chunk_frames - 1.0, 0.1)
+    codec_s = later_chunks * batch_s / codec_rows + urgent_s / arrivals
+    return SplitEstimate(split, arrivals / step_s, 1.0 / codec_s)
+
+
+def _decode_rows(prepared: Prepared, load: ExpectedLoad) -> int:
+    largest = prepared.decode_buckets[-1]
+    return min(load.decode_rows or largest, largest)
+
+
+def _prefill_per_step_s(
+    cost: CostModel, load: ExpectedLoad, split: Split, arrivals: float
+) -> float:
+    """Prefill time per decode step: at most one prefill, with all prompts that have come."""
+    prompts = max(1, round(arrivals))
+    seconds = cost.prefill_s(load.prompt_tokens * prompts, prompts, split)
+    return min(1.0, arrivals) * seconds
 
 
 def choose_split(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> SplitChoice:
@@ -206,14 +222,14 @@ def rank_placements(
 
 def _role_rates(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> SplitEstimate:
     """Rates of a GPU that runs one stage only: the whole GPU, all chunks in batches."""
-    rows = min(load.decode_rows or prepared.decode_buckets[-1], prepared.decode_buckets[-1])
-    decode_s = cost.decode_s(rows, Split(), Partition.WHOLE) / rows
-    prefill_s = cost.prefill_s(load.prompt_tokens, 1, Split())
-    lm_s = (load.frames_per_request - 1) * decode_s + prefill_s
+    rows = _decode_rows(prepared, load)
+    arrivals = rows / load.frames_per_request
+    step_s = cost.decode_s(rows, Split(), Partition.WHOLE)
+    step_s += _prefill_per_step_s(cost, load, Split(), arrivals)
     codec_rows = min(load.codec_rows, prepared.codec_buckets[-1])
     batch_s = cost.codec_s(codec_rows, load.chunk_frames, Split(), Partition.WHOLE)
     chunks = load.frames_per_request / load.chunk_frames
-    return SplitEstimate(Split(), 1.0 / lm_s, codec_rows / (chunks * batch_s))
+    return SplitEstimate(Split(), arrivals / step_s, codec_rows / (chunks * batch_s))
 
 
 def best_by_roles(placements: Sequence[Placement], count: int) -> list[Placement]:

@@ -32,7 +32,6 @@ class ActiveRequest:
             makes the first frame, and each later one takes a text token.
         deferred_since_s: When its prefill was first deferred.
         reason: How the stream of frames ended, once it has.
-        num_samples: Samples delivered.
         reported_s, report_error_s: The listener's last report, and how much later than modelled
             its audio runs out (smoothed).
     """
@@ -47,7 +46,6 @@ class ActiveRequest:
     text_frames: int = NEVER
     deferred_since_s: float | None = None
     reason: FinishReason | None = None
-    num_samples: int = 0
     reported_s: float | None = None
     report_error_s: float = 0.0
 
@@ -79,6 +77,7 @@ class SlotTable:
         is_pending: The next piece's prefill is due: running, though not active.
         is_starved: Streamed text is missing.
         has_ended: The stream of frames is complete.
+        is_over: The request has ended; jobs in flight still use the slot.
         last_step_s: When it last got a row in a step.
         ready_s: When each chunk of the slot's request became ready, by chunk index.
         num_ready: Chunks made ready.
@@ -118,7 +117,7 @@ class SlotTable:
         self.order, self.frames, self.launched, self.discard = ints(), ints(), ints(), ints()
         self.limit, self.check_at, self.border = ints(), ints(), ints()
         self.is_active, self.is_pending, self.is_starved = bools(), bools(), bools()
-        self.has_ended = bools()
+        self.has_ended, self.is_over = bools(), bools()
         self.last_step_s = floats()
         self.num_ready, self.ready_frames, self.next_frames = ints(), ints(), ints()
         self.num_done, self.done_frames, self.head_frames = ints(), ints(), ints()
@@ -150,7 +149,7 @@ class SlotTable:
             *(self.frames, self.launched, self.discard, self.num_ready, self.ready_frames),
             *(self.num_done, self.done_frames, self.busy_until_s),
             *(self.is_active, self.is_pending, self.is_starved, self.has_ended),
-            *(self.is_head, self.is_urgent, self.is_busy, self.is_playing),
+            *(self.is_over, self.is_head, self.is_urgent, self.is_busy, self.is_playing),
         ):
             column[slot] = 0
         self.last_step_s[slot] = now_s
