@@ -68,7 +68,7 @@ def causal_conv_reference(
     return total if residual is None else total + residual
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "frames", "padded_frames", "dilation"])
 def _conv_kernel(
     x,
     weight,

@@ -48,7 +48,7 @@ def decode_attention_reference(
     return out.flatten(1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["max_pages"])
 def _decode_attention_kernel(
     qkv,
     q_norm,

@@ -27,7 +27,7 @@ def depthwise_norm_reference(
     return normed.to(x.dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["frames"])
 def _depthwise_norm_kernel(
     x,
     weight,

@@ -20,7 +20,7 @@ def embedding_sum_reference(
     return total.to(tables.dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["frames"])
 def _embedding_sum_kernel(
     ids,
     tables,

@@ -18,7 +18,7 @@ def final_conv_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tens
     return total.clamp_(-1.0, 1.0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["samples"])
 def _final_conv_kernel(
     x,
     weight,

@@ -29,7 +29,7 @@ def fold_norm(weight: torch.Tensor, norm_weight: torch.Tensor) -> torch.Tensor:
     return (weight.float() * norm_weight.float()).to(weight.dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _linear_kernel(
     x,
     weight,

@@ -91,7 +91,7 @@ def rotate_heads(
     return first * cos - second * sin, second * cos + first * sin
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["max_pages"])
 def _qk_norm_rope_write_kernel(
     qkv,
     q_out,

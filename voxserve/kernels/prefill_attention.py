@@ -36,7 +36,7 @@ def prefill_attention_reference(
     return out.flatten(1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens", "max_pages"])
 def _prefill_attention_kernel(
     q,
     kv_pages,

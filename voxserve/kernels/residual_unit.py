@@ -78,7 +78,7 @@ def _hidden(acc, bias, snake, n, C, dtype: tl.constexpr):
     return apply_snake(acc, snake, n, inside, C).to(dtype)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["frames", "padded_frames", "dilation"])
 def _residual_unit_kernel(
     activated,
     conv1_a,

@@ -154,7 +154,7 @@ def _top_p_threshold_kernel(key, mass, needed):
     return low.to(tl.int32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["codebook"])
 def _sample_kernel(
     logits,
     slots,

@@ -39,7 +39,7 @@ def apply_snake(x, params, channel, mask, channels):
     return x + inverse_beta[None, :] * wave * wave
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows_per_batch"])
 def _snake_kernel(
     x,
     params,

@@ -68,7 +68,7 @@ def _rotate_rows(base, table_rows, row_stride, mask, HALF: tl.constexpr):
     return first * cos - second * sin, second * cos + first * sin
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["frames"])
 def _window_attention_kernel(
     qkv,
     table,
