@@ -23,7 +23,7 @@ from voxserve.sched.placement import (
     rank_placements,
 )
 from voxserve.sim.cost import ProfileCost
-from voxserve.sim.device import prepared_of, profiled_splits
+from voxserve.sim.device import default_decode_batch, prepared_of, profiled_splits
 
 MAX_GPUS = 64
 _SAMPLE = 1000  # utterances that stand for a workload
@@ -84,6 +84,7 @@ def expected_load(
         frames_per_request=frames,
         prompt_tokens=round(tokens),
         chunk_frames=profile.prepared.chunk_frames[-1],
+        decode_rows=default_decode_batch(profile.prepared),
         codec_rows=32,
     )
 

@@ -15,7 +15,7 @@ from voxserve.core.slo import Outcome, capacity_rps, summarise
 from voxserve.core.workload import Workload
 from voxserve.sched.placement import ExpectedLoad, choose_split
 from voxserve.sim.cost import ProfileCost
-from voxserve.sim.device import prepared_of
+from voxserve.sim.device import default_decode_batch, prepared_of
 from voxserve.sim.simulator import SimulationResult
 
 CONFIRM_STEPS_RPS = (-4.0, -2.0, 0.0, 2.0)
@@ -44,7 +44,8 @@ def expected_rps(profile: Profile | str | Path, changes: dict[str, Any] | None =
     """Where to start looking for capacity: the common rate of the best split's sides."""
     found = profile if isinstance(profile, Profile) else profiles.load(profile)
     prepared = prepared_of(found)
-    load = ExpectedLoad(decode_rows=(changes or {}).get("max_decode_batch"), codec_rows=32)
+    rows = (changes or {}).get("max_decode_batch") or default_decode_batch(prepared)
+    load = ExpectedLoad(decode_rows=rows, codec_rows=32)
     choice = choose_split(ProfileCost(found, prepared), prepared, load)
     return max(item.rate_rps for item in choice.estimates)
 

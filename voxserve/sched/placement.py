@@ -137,7 +137,7 @@ def choose_split(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> Spl
     able = [
         item
         for item in splits
-        if item.codec_rps >= (item.lm_rps if target is None else HEADROOM * target)
+        if item.codec_rps >= HEADROOM * (item.lm_rps if target is None else target)
     ]
     best = max(able or splits, key=lambda item: item.lm_rps if able else item.rate_rps)
     goal = "its backbone" if target is None else f"{target:g} requests/s"

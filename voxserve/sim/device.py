@@ -56,7 +56,8 @@ def default_settings(
         load: What the split is chosen for; the usual load when None.
     """
     inside = replace(prepared, splits=profiled_splits(profile, prepared))
-    choice = choose_split(ProfileCost(profile, prepared), inside, load or ExpectedLoad())
+    expected = load or ExpectedLoad(decode_rows=default_decode_batch(prepared))
+    choice = choose_split(ProfileCost(profile, prepared), inside, expected)
     frames = prepared.chunk_frames
     ramp = _DEFAULT.chunk_ramp if _DEFAULT.chunk_ramp[0] in frames else (frames[-1],)
     return replace(
@@ -64,11 +65,16 @@ def default_settings(
         sm_split=choice.split,
         background_batch=min(_DEFAULT.background_batch, prepared.codec_buckets[-1]),
         max_background_batch=_at_most(prepared.codec_buckets, _DEFAULT.max_background_batch),
-        max_decode_batch=_at_most(prepared.decode_buckets, _DEFAULT.max_decode_batch),
+        max_decode_batch=default_decode_batch(prepared),
         urgent_batch=_at_most(prepared.urgent_buckets, _DEFAULT.urgent_batch),
         chunk_ramp=ramp,
         max_running=prepared.num_slots,
     )
+
+
+def default_decode_batch(prepared: Prepared) -> int:
+    """Rows of the largest decode step on a fresh device."""
+    return _at_most(prepared.decode_buckets, _DEFAULT.max_decode_batch)
 
 
 def _at_most(buckets: tuple[int, ...], limit: int) -> int:
