@@ -37,8 +37,8 @@ def chunk(
     slack_s = None if deadline_s is None else deadline_s - launched_s - 0.02
     return ChunkLife(
         request_id, index, 10 * index, 10, False, ready_s, ready_s, urgency, reason, None,
-        launched_s if delivered_s is not None else None, delivered_s, deadline_s, slack_s,
-        audio_s, stall_s, lane, job_id,
+        slack_s, launched_s if delivered_s is not None else None, lane, job_id, delivered_s,
+        deadline_s, audio_s, stall_s,
     )  # fmt: skip
 
 
