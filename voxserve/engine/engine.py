@@ -8,13 +8,16 @@ import threading
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from voxserve.core.events import Trace
 from voxserve.core.jobs import Cancel, ListenerReport
 from voxserve.core.protocols import EngineStats
 from voxserve.core.settings import Settings
-from voxserve.core.workload import Workload
+from voxserve.core.workload import Utterance, Workload
 from voxserve.engine import registry
 from voxserve.engine.audio import Audio
 from voxserve.engine.build import Built, build_executor, resolve_device
@@ -23,9 +26,12 @@ from voxserve.engine.intake import Intake
 from voxserve.engine.load import BackgroundLoad
 from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.monitor import Monitor
-from voxserve.engine.service import Service
+from voxserve.engine.service import Service, Sink
 from voxserve.engine.stream import AsyncStream, Stream
 from voxserve.sched.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from voxserve.models.base import PreparedRequest
 
 _POLL_S = 0.02
 
@@ -135,6 +141,7 @@ class Engine:
         self.model_info = built.model.info
         service = Service(built.executor, scheduler, settings, monitor, self._clock, self.name)
         self._service = service
+        self._monitor = monitor
         self._intake = Intake(
             built.model,
             service,
@@ -255,6 +262,27 @@ class Engine:
             self._stop_load()
             self._load = BackgroundLoad(intake, workload, rate_rps, self.name)
 
+    def prepare(self, utterance: Utterance, seed: int) -> PreparedRequest:
+        """A workload's utterance as a request for `submit`; its length fixed where that is so.
+
+        Raises:
+            InvalidInput: The model cannot speak a text of this length.
+        """
+        return self._open_intake().prepare_utterance(utterance, seed)
+
+    def submit(self, request: PreparedRequest, sink: Sink, arrival_s: float) -> int:
+        """Makes a prepared request; for load clients, which read many streams on one thread.
+
+        Args:
+            request: From `prepare`.
+            sink: Gets every chunk and then the end, on the serving thread: it must return fast.
+            arrival_s: When the request was due, engine clock.
+
+        Returns:
+            Its id.
+        """
+        return self._open_intake().submit(request, sink, arrival_s)
+
     def _stop_load(self) -> None:
         load, self._load = self._load, None
         if load is not None:
@@ -278,6 +306,22 @@ class Engine:
     def stats(self) -> EngineStats:
         """Counters for displays; never waits for the serving thread."""
         return self._service.stats()
+
+    def turns(self, last: int | None = None) -> NDArray[np.float64]:
+        """How long the serving thread needed to act, for its last turns that launched jobs.
+
+        Args:
+            last: How many turns; all that are kept when None.
+
+        Returns:
+            [turns, 2]: seconds, requests that were active.
+        """
+        return self._monitor.turns(self._monitor.num_turns if last is None else last)
+
+    @property
+    def num_turns(self) -> int:
+        """Turns of the serving thread that launched jobs, since the start."""
+        return self._monitor.num_turns
 
     def now_s(self) -> float:
         """Engine clock."""

@@ -11,6 +11,7 @@ from voxserve.core.clock import Clock
 from voxserve.core.errors import InvalidInput
 from voxserve.core.request import RequestSpec
 from voxserve.core.workload import Utterance
+from voxserve.engine.sentences import text_of
 from voxserve.engine.service import Service, Sink
 
 if TYPE_CHECKING:
@@ -61,6 +62,16 @@ class Intake:
         request = self.model.preprocess(text, speech_options(options))
         self._check_length(request)
         return replace(request, notes=(*request.notes, COLLECTED)) if collected else request
+
+    def prepare_utterance(self, utterance: Utterance, seed: int) -> PreparedRequest:
+        """The request of a workload's utterance.
+
+        Raises:
+            InvalidInput: The model cannot speak a text of this length.
+        """
+        if self.prepare_load is not None:
+            return self.prepare_load(utterance, seed)
+        return self.prepare(text_of(utterance, seed), {"seed": seed})
 
     def submit(
         self,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from typing import Any
 
 from voxserve.core import workload as workloads
 from voxserve.core.errors import EngineError, InvalidInput
 from voxserve.core.jobs import Cancel, RequestEnded
-from voxserve.core.workload import LiveLoad, Offered, Utterance, Workload
+from voxserve.core.workload import LiveLoad, Offered, Workload
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk
-from voxserve.engine.sentences import text_of
 
 _log = logging.getLogger("voxserve")
 
@@ -84,7 +82,7 @@ class BackgroundLoad:
     def _submit(self, offered: Offered) -> None:
         seed = next(self._seeds)
         try:
-            request = self._prepare(offered.utterance, seed)
+            request = self._intake.prepare_utterance(offered.utterance, seed)
         except InvalidInput as error:
             _log.warning("the background load left out a text: %s", error)
             return
@@ -93,11 +91,6 @@ class BackgroundLoad:
         self._intake.submit(
             request, _Unheard(self._outstanding, request_id), offered.at_s, request_id=request_id
         )
-
-    def _prepare(self, utterance: Utterance, seed: int) -> Any:
-        if self._intake.prepare_load is not None:
-            return self._intake.prepare_load(utterance, seed)
-        return self._intake.prepare(text_of(utterance, seed), {"seed": seed})
 
 
 class _Unheard:

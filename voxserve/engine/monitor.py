@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+import numpy as np
+from numpy.typing import NDArray
+
 from voxserve.core.events import HostDelay, Record, RequestChange, Trace
 from voxserve.core.request import RequestState
 
@@ -12,6 +15,7 @@ from voxserve.core.request import RequestState
 _WINDOW_S = 0.1
 _WORTH_RECORDING_S = 0.002
 _SHOWN_WINDOWS = 10
+_KEPT_TURNS = 1 << 16  # of the serving loop: about two minutes under full load
 
 
 class Monitor:
@@ -31,6 +35,8 @@ class Monitor:
         self._window_delay_s = 0.0
         self._shown: list[float] = []
         self.delay_s = 0.0
+        self._turns = np.zeros((_KEPT_TURNS, 2))
+        self._num_turns = 0
 
     def record(self, record: Record) -> None:
         """Appends to the trace and counts."""
@@ -57,3 +63,26 @@ class Monitor:
         self.delay_s = max(self._shown)
         self._window_start_s = now_s
         self._window_delay_s = 0.0
+
+    def turn(self, seconds: float, num_active: int) -> None:
+        """Takes in how long the serving thread needed from results to launched jobs."""
+        self._turns[self._num_turns % _KEPT_TURNS] = (seconds, num_active)
+        self._num_turns += 1
+
+    def turns(self, last: int) -> NDArray[np.float64]:
+        """The last turns, oldest first.
+
+        Args:
+            last: How many are wanted; fewer are kept.
+
+        Returns:
+            [turns, 2]: seconds, requests that were active.
+        """
+        end = self._num_turns
+        picked = np.arange(max(end - min(last, _KEPT_TURNS), 0), end) % _KEPT_TURNS
+        return self._turns[picked]
+
+    @property
+    def num_turns(self) -> int:
+        """Turns since the start."""
+        return self._num_turns

@@ -239,6 +239,8 @@ class Service:
         self._close_slots(notices)
         for job in jobs:
             self._launch(job)
+        if jobs:
+            self._monitor.turn(self._clock.now_s() - now_s, len(self._served))
         self._wakeup_s = _or_never(self._scheduler.wakeup_s())
         for notice in notices:
             self._publish(now_s, notice)
