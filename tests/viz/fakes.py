@@ -186,14 +186,14 @@ class FakeEngine:
                     Urgency.URGENT if urgent else Urgency.BACKGROUND,
                     reason if urgent else UrgencyReason.SLACK,
                     None,
-                    span.start_s,
-                    now_s,
-                    due_s,
                     due_s - span.start_s - 0.03,
-                    audio_s,
-                    stall_s,
+                    span.start_s,
                     lane,
                     span.job_id,
+                    now_s,
+                    due_s,
+                    audio_s,
+                    stall_s,
                 )  # fmt: skip
             )
             first = round(frame * FRAME_S * RATE_HZ)
