@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -22,12 +23,14 @@ class ModelEntry:
         module: Module with `load(device, weights, **options) -> SpeechModel`.
         summary: One line for `voxserve models`.
         bundled: Weights ship with the package.
+        options: Passed on to `load`.
     """
 
     name: str
     module: str
     summary: str
     bundled: bool = False
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 _ENTRIES = (
@@ -36,6 +39,18 @@ _ENTRIES = (
         module="voxserve.models.vox_tiny.load",
         summary="19 M parameters, one English voice, 24 kHz; bundled, runs on any CPU",
         bundled=True,
+    ),
+    ModelEntry(
+        name="qwen3-tts-1.7b",
+        module="voxserve.models.qwen3_tts.load",
+        summary="Qwen3-TTS 12 Hz CustomVoice, 1.9 B parameters, 9 voices, 10 languages, 24 kHz",
+        options={"size": "1.7b"},
+    ),
+    ModelEntry(
+        name="qwen3-tts-0.6b",
+        module="voxserve.models.qwen3_tts.load",
+        summary="Qwen3-TTS 12 Hz CustomVoice, 0.9 B parameters, 9 voices, 10 languages, 24 kHz",
+        options={"size": "0.6b"},
     ),
 )
 
@@ -66,7 +81,7 @@ def load(name: str, device: str, weights: str | None = None) -> SpeechModel:
         name: A registered name.
         device: "cpu" or "cuda[:n]".
         weights: A checkpoint folder or repo id, "random" for random weights of the same shapes,
-            None for the bundled ones.
+            None for the bundled ones or, where none are bundled, the published repo.
     """
     entry = find(name)
-    return import_module(entry.module).load(device=device, weights=weights)
+    return import_module(entry.module).load(device=device, weights=weights, **entry.options)

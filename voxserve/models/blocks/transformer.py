@@ -246,25 +246,26 @@ class Transformer:
 
 
 def fold_projection(
-    table: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    table: torch.Tensor, layers: Sequence[tuple[torch.Tensor, torch.Tensor]]
 ) -> torch.Tensor:
-    """A table whose rows are already projected: `table @ weight.T + bias`, rounded once.
+    """A table whose rows are already projected, so that looking one up is all that is left to do.
 
     Args:
         table: [ids, in].
-        weight: [out, in].
-        bias: [out] or None.
+        layers: Weight [out, in] and bias [out] of one or more linear layers with SiLU between.
 
     Returns:
-        [ids, out] of the table's type.
+        [ids, out] of the table's type; computed in at least float32 and rounded once.
     """
     wide = torch.promote_types(table.dtype, torch.float32)
-    out = torch.empty((table.shape[0], weight.shape[0]), dtype=table.dtype, device=table.device)
-    bias = None if bias is None else bias.to(wide)
+    layers = [(weight.to(wide), bias.to(wide)) for weight, bias in layers]
+    out = table.new_empty((table.shape[0], layers[-1][0].shape[0]))
     for start in range(0, table.shape[0], _FOLD_ROWS):
-        part = table[start : start + _FOLD_ROWS].to(wide)
-        out[start : start + _FOLD_ROWS] = F.linear(part, weight.to(wide), bias)
+        rows = F.linear(table[start : start + _FOLD_ROWS].to(wide), *layers[0])
+        for layer in layers[1:]:
+            rows = F.linear(F.silu(rows), *layer)
+        out[start : start + _FOLD_ROWS] = rows
     return out
 
 
-_FOLD_ROWS = 16384
+_FOLD_ROWS = 16384  # bounds the memory of the wide rows

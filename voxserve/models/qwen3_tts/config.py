@@ -135,7 +135,7 @@ def parse_talker(config: Mapping[str, Any]) -> TalkerConfig:
     try:
         talker = _TALKER_DEFAULTS | config["talker_config"]
         depth = _DEPTH_DEFAULTS | talker["code_predictor_config"]
-        return _talker(_TOP_DEFAULTS | config, talker, depth)
+        return _talker(_TOP_DEFAULTS | dict(config), talker, depth)
     except KeyError as missing:
         raise CheckpointError(f"config.json has no entry {missing}") from None
 
@@ -217,10 +217,9 @@ def _shape(config: Mapping[str, Any], has_head_norms: bool) -> TransformerShape:
 def published_talker(size: str) -> TalkerConfig:
     """The sizes of "1.7b" or "0.6b" (CustomVoice)."""
     hidden, ffn = {"1.7b": (2048, 6144), "0.6b": (1024, 3072)}[size]
-    heads = {"num_heads": 16, "num_kv_heads": 8, "head_dim": 128}
     return TalkerConfig(
-        backbone=TransformerShape(28, hidden, ffn, rope_theta=1e6, norm_eps=1e-6, **heads),
-        depth=TransformerShape(5, 1024, 3072, rope_theta=1e6, norm_eps=1e-6, **heads),
+        backbone=TransformerShape(28, hidden, ffn, 16, 8, 128, rope_theta=1e6, norm_eps=1e-6),
+        depth=TransformerShape(5, 1024, 3072, 16, 8, 128, rope_theta=1e6, norm_eps=1e-6),
         vocab=3072,
         depth_vocab=2048,
         num_codebooks=16,

@@ -1,0 +1,211 @@
+"""The backbone with its tables, the depth transformer, and the making of one frame per row.
+
+All of it runs on tensors of fixed shapes without waiting for the device: a row that has ended, or
+pads the batch, works on the scratch slot instead of its own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from voxserve.core.jobs import RowStatus
+from voxserve.kernels.embedding_sum import embedding_sum
+from voxserve.models.base import PrefillInputs
+from voxserve.models.blocks.depth import DepthTransformer
+from voxserve.models.blocks.transformer import Transformer, fold_projection, layer_weights
+from voxserve.models.blocks.weights import WeightSource
+from voxserve.models.qwen3_tts.config import TalkerConfig
+from voxserve.models.qwen3_tts.state import QwenState
+
+MIN_PIECE_FRAMES = 2
+# A first code that comes 64 times in a row (5 s) is a runaway: held tones and pauses are shorter.
+MAX_REPEATS = 64
+
+
+class Talker:
+    """Weights and the LM stages.
+
+    Args:
+        config: Sizes and ids.
+        get: Source of tensors.
+        max_context_tokens: Rows of the rotary table.
+    """
+
+    def __init__(self, config: TalkerConfig, get: WeightSource, max_context_tokens: int) -> None:
+        self.config = config
+        self.max_context_tokens = max_context_tokens
+        prefix = "talker.model."
+        layers = layer_weights(get, prefix, config.backbone)
+        norm = get(f"{prefix}norm.weight")
+        self.backbone = Transformer(config.backbone, layers, norm, max_context_tokens)
+        self.head = get("talker.codec_head.weight")
+        self.text_table = _projected_text(get)
+        self.codec_table = get(f"{prefix}codec_embedding.weight")
+        rest = [_depth_table(get, index) for index in range(config.num_codebooks - 1)]
+        # Codes of all codebooks as one tensor; rows behind the codes of the first are control ids.
+        first = self.codec_table[: config.depth_vocab]
+        self.frame_tables = torch.stack((first, *rest))
+        self.depth = _depth_transformer(config, get, (self.codec_table, *rest))
+        self.pad_row = self.text_table[config.text_ids.pad]
+
+    def prefill(self, state: QwenState, inputs: PrefillInputs) -> None:
+        """Runs prompts and makes each piece's first frame."""
+        slots = inputs.slots.long()
+        tokens, positions, last = _unpack(inputs, state.scratch)
+        self._begin_pieces(state, slots, inputs.row_starts)
+        x = self.embed_prompt(inputs)
+        x = self.backbone.prefill(x, state.cache, tokens, positions)
+        self._make_frame(state, inputs.slots, self.backbone.normalise(x[last]))
+
+    def decode(self, state: QwenState, slots: torch.Tensor) -> None:
+        """One step: one more token of context and one frame for each row."""
+        ended = state.status[slots.long()] != RowStatus.CONTINUE
+        slots = slots.masked_fill(ended, state.scratch)
+        x = self.step_input(state, slots)
+        hidden = self.backbone.decode(x, state.cache, slots)
+        index = slots.long()
+        state.cache.lengths[index] = state.cache.lengths[index] + 1
+        self._make_frame(state, slots, hidden)
+
+    def embed_prompt(self, inputs: PrefillInputs) -> torch.Tensor:
+        """Sums the sources each prompt row asks for; [tokens, hidden]."""
+        ids, mask = inputs.ids.long(), inputs.mask[..., None]
+        x = self.text_table[ids[:, 0]] * mask[:, 0]
+        x += self.codec_table[ids[:, 1]] * mask[:, 1]
+        # Frames of reference speech: all codebooks of a row, or the first column alone.
+        x += embedding_sum(inputs.ids[:, 2:], self.frame_tables[1:]) * mask[:, 2]
+        return x if inputs.features is None else x + inputs.features.to(x.dtype)
+
+    def step_input(self, state: QwenState, slots: torch.Tensor) -> torch.Tensor:
+        """Each row's last frame plus its next streamed text token, or padding; [rows, hidden]."""
+        index = slots.long()
+        last = (state.num_frames[index].long() - 1).clamp(min=0)
+        place = (last - state.piece_start[index]).clamp(0, state.text_ids.shape[1] - 1)
+        is_text = place < state.num_text[index]
+        pad = self.config.text_ids.pad
+        text = torch.where(is_text, state.text_ids[index, place], pad)
+        return embedding_sum(
+            state.codes[index, last], self.frame_tables, extra=self.text_table[text.long()]
+        )
+
+    def _begin_pieces(
+        self, state: QwenState, slots: torch.Tensor, row_starts: torch.Tensor
+    ) -> None:
+        frames = state.num_frames[slots]
+        state.cache.lengths[slots] = row_starts[1:] - row_starts[:-1]
+        state.piece_start[slots] = frames
+        state.repeats[slots] = torch.zeros_like(frames)
+        wanted = state.wanted_min_frames[slots]
+        state.sampling.rules.min_frames[slots] = torch.maximum(wanted, frames + MIN_PIECE_FRAMES)
+        state.sampling.forget_end(slots)
+
+    def _make_frame(self, state: QwenState, slots: torch.Tensor, hidden: torch.Tensor) -> None:
+        """Draws a frame per row from [rows, hidden], then commits the rows that go on."""
+        rows = slots.shape[0]
+        frame = torch.empty(
+            (rows, self.config.num_codebooks), dtype=torch.int32, device=slots.device
+        )
+        logits = F.linear(hidden, self.head)
+        state.sampling.draw_first(logits, slots, state.num_frames, frame[:, 0])
+        # An ended row's end id also has a row in the first table: nothing is out of bounds.
+        first = self.depth.tables[0][frame[:, 0].long()]
+        draw = partial(_draw, state, slots, frame)
+        self.depth.frame(hidden, first, draw)
+        self._commit(state, slots.long(), frame)
+
+    def _commit(self, state: QwenState, slots: torch.Tensor, frame: torch.Tensor) -> None:
+        """Stores frames, counts and status; a row that ends changes only its status."""
+        first, made = frame[:, 0], state.num_frames[slots]
+        before = state.codes[slots, (made.long() - 1).clamp(min=0), 0]
+        is_repeat = (first == before) & (made > state.piece_start[slots])
+        repeats = torch.where(is_repeat, state.repeats[slots] + 1, 0)
+        is_end = first == self.config.codec_ids.eos
+        is_full = made >= state.codes.shape[1]
+        is_full |= state.cache.lengths[slots] >= self.max_context_tokens
+        may_end = made >= state.sampling.rules.min_frames[slots]
+        is_stuck = ((repeats >= MAX_REPEATS) & may_end) | is_full
+        status = torch.where(is_end, RowStatus.END, RowStatus.CONTINUE)
+        status = torch.where(is_stuck & ~is_end, RowStatus.WATCHDOG, status)
+        goes_on = status == RowStatus.CONTINUE
+        state.status[slots] = status.to(torch.int8)
+        target = torch.where(goes_on, slots, state.scratch)
+        place = torch.where(goes_on, made, 0).long()
+        state.codes[target, place] = frame
+        state.repeats[target] = repeats.to(torch.int32)
+        state.num_frames[target] = place.to(torch.int32) + 1
+        _reset_scratch(state)
+
+
+def _draw(
+    state: QwenState,
+    slots: torch.Tensor,
+    frame: torch.Tensor,
+    logits: torch.Tensor,
+    codebook: int,
+    next_table: torch.Tensor | None,
+    next_rows: torch.Tensor | None,
+) -> None:
+    state.sampling.draw_depth(
+        *(logits, slots, state.num_frames, codebook),
+        *(frame[:, codebook], next_table, next_rows),
+    )
+
+
+def _reset_scratch(state: QwenState) -> None:
+    """The scratch slot stays ended, without frames or context; its codes stay inside the tables."""
+    state.status[state.scratch :] = RowStatus.END
+    state.codes[state.scratch :, 0] = 0
+    for counter in (state.num_frames, state.cache.lengths, state.piece_start):
+        counter[state.scratch :] = 0
+
+
+def _unpack(inputs: PrefillInputs, scratch: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Slot and position of each packed token, and each row's last token.
+
+    Tokens behind the last prompt pad the bucket: position 0 of the scratch slot.
+    """
+    starts = inputs.row_starts
+    token = torch.arange(inputs.ids.shape[0], dtype=torch.int32, device=starts.device)
+    row = torch.searchsorted(starts[1:], token, right=True)
+    is_padding = row == inputs.slots.shape[0]
+    row = row.clamp(max=inputs.slots.shape[0] - 1)
+    slots = inputs.slots[row].masked_fill(is_padding, scratch)
+    positions = (token - starts[row]).masked_fill(is_padding, 0)
+    return slots, positions, (starts[1:].long() - 1).clamp(min=0)
+
+
+def _projected_text(get: WeightSource) -> torch.Tensor:
+    """The text table behind its two-layer projection, [text ids, hidden]."""
+    prefix = "talker.text_projection.linear_fc"
+    table = get("talker.model.text_embedding.weight")
+    first, second = (
+        (get(f"{prefix}{index}.weight"), get(f"{prefix}{index}.bias")) for index in (1, 2)
+    )
+    return fold_projection(table, (first, second))
+
+
+def _depth_table(get: WeightSource, index: int) -> torch.Tensor:
+    return get(f"talker.code_predictor.model.codec_embedding.{index}.weight")
+
+
+def _depth_transformer(
+    config: TalkerConfig, get: WeightSource, tables: tuple[torch.Tensor, ...]
+) -> DepthTransformer:
+    prefix = "talker.code_predictor."
+    projection = None
+    tables = tables[:-1]  # the last codebook's codes are not fed back
+    if config.is_projected:
+        name = f"{prefix}small_to_mtp_projection."
+        projection = get(f"{name}weight"), get(f"{name}bias")
+        tables = tuple(fold_projection(table, (projection,)) for table in tables)
+    return DepthTransformer(
+        config.depth,
+        layer_weights(get, f"{prefix}model.", config.depth),
+        get(f"{prefix}model.norm.weight"),
+        tuple(get(f"{prefix}lm_head.{i}.weight") for i in range(config.num_codebooks - 1)),
+        tables,
+        projection,
+    )
