@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -10,12 +11,12 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, Playwright
+from playwright.sync_api import BrowserContext, Page, Playwright
 
 TOKEN = "test"
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,18 +86,20 @@ def _wait(url: str, server: subprocess.Popen[bytes], seconds: float = 60.0) -> N
     raise TimeoutError(f"JupyterLab did not answer within {seconds} s")
 
 
-def open_page(
-    playwright: Playwright, folder: Path, size: tuple[int, int] = (1280, 720), flags: Any = ()
-) -> Page:
-    """A page of a new browser with a profile of its own; problems are kept in `page.problems`."""
-    context = playwright.chromium.launch_persistent_context(
+def launch(playwright: Playwright, folder: Path, flags: Sequence[str] = ()) -> BrowserContext:
+    """A new browser with a profile of its own, at the size of a small projector."""
+    return playwright.chromium.launch_persistent_context(
         folder / "profile",
         executable_path=chromium(),
         args=[*FLAGS, *flags],
         headless=True,
-        viewport={"width": size[0], "height": size[1]},
+        viewport={"width": 1280, "height": 720},
     )
-    page = context.pages[0]
+
+
+def new_page(browser: BrowserContext) -> Page:
+    """A new tab; what goes wrong in it is kept in `page.problems`."""
+    page = browser.new_page()
     problems: list[str] = []
     page.on("pageerror", lambda error: problems.append(str(error)))
     page.on("console", lambda m: problems.append(m.text) if m.type == "error" else None)
@@ -113,8 +116,45 @@ def open_notebook(page: Page, port: int, name: str, *, theme: str = "Light") -> 
     command(page, "apputils:change-theme", {"theme": f"JupyterLab {theme}"})
 
 
+def evaluate(page: Page, expression: str, code: str = "") -> Any:
+    """Runs `code` in the open notebook's kernel and returns an expression's value."""
+    reply = page.evaluate(
+        """async ([code, expression]) => {
+          const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+          const request = { code, user_expressions: { value: expression }, silent: false };
+          return (await kernel.requestExecute({ ...request, store_history: false }).done).content;
+        }""",
+        [code, f"__import__('json').dumps({expression})"],
+    )
+    assert reply["status"] == "ok", reply
+    value = reply["user_expressions"]["value"]
+    assert value["status"] == "ok", value
+    return json.loads(ast.literal_eval(value["data"]["text/plain"]))
+
+
+def until(page: Page, expression: str, seconds: float = 30.0) -> Any:
+    """Waits for a kernel expression to become true and returns its value."""
+    end_s = time.monotonic() + seconds
+    while not (value := evaluate(page, expression)):
+        assert time.monotonic() < end_s, f"not true within {seconds} s: {expression}"
+        page.wait_for_timeout(200)
+    return value
+
+
 def command(page: Page, name: str, args: dict[str, Any] | None = None) -> None:
     """Runs a JupyterLab command without waiting for its result."""
     page.evaluate(
         "([name, args]) => { window.jupyterapp.commands.execute(name, args); }", [name, args or {}]
     )
+
+
+def show_workbench(page: Page) -> None:
+    """Waits for the workbench to be drawn and scrolls it to the top."""
+    page.wait_for_selector(".vs-timeline canvas", timeout=60_000)
+    page.wait_for_selector(".vs-tile", timeout=20_000)
+    page.evaluate("document.querySelector('.vs-workbench').scrollIntoView()")
+
+
+def slider(page: Page, label: str) -> Any:
+    """The handle of a slider of the workbench, by its label."""
+    return page.locator(f".vs-area-controls .widget-hslider:has-text('{label}') .noUi-handle")

@@ -1,0 +1,69 @@
+"""One JupyterLab and one Chromium for all browser tests; a fresh page for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from browser import lab
+
+playwright = pytest.importorskip("playwright.sync_api")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+            if lab.chromium() is None:
+                item.add_marker(pytest.mark.skip(reason="needs Chromium or Chrome on the path"))
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("lab")
+    (path / "notebooks").mkdir()
+    return path
+
+
+@pytest.fixture(scope="session")
+def port(folder: Path) -> Iterator[int]:
+    with lab.jupyterlab(folder, folder / "notebooks") as port:
+        yield port
+
+
+@pytest.fixture(scope="session")
+def browser(folder: Path) -> Iterator[lab.BrowserContext]:
+    with playwright.sync_playwright() as driver:
+        yield lab.launch(driver, folder)
+
+
+@pytest.fixture
+def page(browser: lab.BrowserContext) -> Iterator[lab.Page]:
+    page = lab.new_page(browser)
+    yield page
+    page.close()
+    assert not page.problems, page.problems  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def notebook(folder: Path) -> Callable[[str, list[str]], str]:
+    """Writes a notebook of code cells and returns its name."""
+
+    def write(name: str, cells: list[str]) -> str:
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+        made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+        nbformat.write(made, folder / "notebooks" / f"{name}.ipynb")
+        return f"{name}.ipynb"
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def shots(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where screenshots go: $VOXSERVE_SHOTS, or a temporary folder."""
+    path = Path(os.environ.get("VOXSERVE_SHOTS") or tmp_path_factory.mktemp("shots"))
+    path.mkdir(parents=True, exist_ok=True)
+    return path
