@@ -130,6 +130,7 @@ def _prepared(num_running: int) -> Prepared:
         chunk_frames=tuple(range(1, 11)),
         num_slots=num_running,
         max_context_tokens=10**9,
+        max_request_frames=10**9,
         lm_depth=2,
     )
 

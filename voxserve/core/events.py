@@ -49,7 +49,8 @@ class ChunkLife:
         head_s: Its predecessor was delivered: from here on it is classed.
         urgency, reason: Class at launch and why.
         promoted_s: When background became urgent, or None.
-        launched_s, delivered_s: None when dropped by a cancel or failure.
+        launched_s: When it left for its lane (chunks that never did have no record).
+        delivered_s: None when dropped by a cancel or failure.
         deadline_s: The audio delivered before runs out (first chunk: arrival + target); None
             when nobody listens.
         slack_s: Time to deadline minus estimated decode time, at launch.

@@ -87,6 +87,11 @@ def _refusal(board: Board, request: ActiveRequest) -> str:
     room = min(prepared.prefill_buckets[-1], prepared.max_context_tokens - 1)
     if longest > room:
         return f"a prompt of {longest} tokens is over the limit of {room}; shorten the text"
+    if spec.max_frames > prepared.max_request_frames:
+        return (
+            f"{spec.max_frames} frames may be needed and a request may have "
+            f"{prepared.max_request_frames}; shorten the text or lower max_frames"
+        )
     pages = pages_needed(board, request)
     if pages > prepared.num_kv_pages:
         return (

@@ -134,11 +134,11 @@ def choose_split(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> Spl
     if not splits:
         return SplitChoice(Split(), tuple(estimates), "no split is prepared on this device")
     target = load.rate_rps
-    able = [
-        item
-        for item in splits
-        if item.codec_rps >= HEADROOM * (item.lm_rps if target is None else target)
-    ]
+
+    def keeps_up(item: SplitEstimate) -> bool:
+        return item.codec_rps >= HEADROOM * (item.lm_rps if target is None else target)
+
+    able = [item for item in splits if keeps_up(item)]
     best = max(able or splits, key=lambda item: item.lm_rps if able else item.rate_rps)
     goal = "its backbone" if target is None else f"{target:g} requests/s"
     why = (
@@ -148,7 +148,13 @@ def choose_split(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> Spl
         else f"no split's codec keeps up with {goal}; {best.split} has the highest common rate "
         f"({best.rate_rps:.1f} requests/s)"
     )
-    if unsplit is not None and unsplit.rate_rps > UNSPLIT_GAIN * best.rate_rps:
+    if unsplit is None:
+        return SplitChoice(best.split, tuple(estimates), why)
+    if target is None:
+        is_better = unsplit.rate_rps > UNSPLIT_GAIN * best.rate_rps
+    else:
+        is_better = keeps_up(unsplit) and unsplit.lm_rps > UNSPLIT_GAIN * best.lm_rps
+    if is_better:
         why = f"without a split both sides do {unsplit.rate_rps:.1f} requests/s; " + why
         best = unsplit
     return SplitChoice(best.split, tuple(estimates), why)

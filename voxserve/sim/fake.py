@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from voxserve.core.chunk import ChunkRef
 from voxserve.core.clock import VirtualClock
 from voxserve.core.events import Record, Trace
 from voxserve.core.jobs import (
@@ -129,7 +130,7 @@ class FakeExecutor:
         self.sample_rate_hz = sample_rate_hz
         self.codec_delay_samples = codec_delay_samples
         self.lookahead_frames = lookahead_frames
-        self._duration_s = duration_s
+        self.duration_s = duration_s
         self._free_s = dict.fromkeys(LaneName, 0.0)
         self._running: list[_Running] = []
         self._slots: dict[int, _Sequence] = {}
@@ -149,8 +150,8 @@ class FakeExecutor:
         """Queues a job behind its lane's earlier ones."""
         start_s = max(self.clock.now_s(), self._free_s[job.lane])
         seconds = self._estimate_s(job)
-        if self._duration_s is not None:
-            seconds = self._duration_s(job, seconds)
+        if self.duration_s is not None:
+            seconds = self.duration_s(job, seconds)
         self._free_s[job.lane] = start_s + seconds
         self._running.append(_Running(job, start_s, start_s + seconds))
         if isinstance(job, CodecJob):
@@ -192,7 +193,7 @@ class FakeExecutor:
     def _answer(self, running: _Running) -> JobEnded:
         job = running.job
         if isinstance(job, CodecJob):
-            samples = tuple(self._decode_chunk(chunk) for chunk in job.chunks)
+            samples = tuple(self.chunk_samples(chunk) for chunk in job.chunks)
             return CodecDone(job.job_id, samples, running.start_s, running.end_s)
         status = [self._step(slot, isinstance(job, PrefillJob)) for slot in job_slots(job)]
         flags = np.array(status, dtype=np.int8)
@@ -225,7 +226,8 @@ class FakeExecutor:
             sequence.decoded_frames = end
             sequence.is_flushed = chunk.is_last
 
-    def _decode_chunk(self, chunk: Any) -> int:
+    def chunk_samples(self, chunk: ChunkRef) -> int:
+        """Samples of a decoded chunk: the first is short by the codec's delay, the last long."""
         samples = chunk.num_frames * self.frame_samples
         held = self.codec_delay_samples
         if chunk.first_frame == 0:
@@ -307,7 +309,7 @@ class FakeWorld:
         frames: int | tuple[int, ...],
         *,
         prompt_tokens: tuple[int, ...] | None = None,
-        max_frames: int = 10_000,
+        max_frames: int = 1000,
         **spec: Any,
     ) -> None:
         """Schedules a request that makes `frames` frames (per piece) before its end token."""
