@@ -89,7 +89,11 @@ class FakeEngine:
         self.loads: list[float] = []
         self.state = "running"
         self._settings = Settings(
-            sm_split=Split(1, 1), max_decode_batch=16, max_running=16, chunk_ramp=(2, 4, 10)
+            sm_split=Split(1, 1),
+            max_background_batch=8,
+            max_decode_batch=16,
+            max_running=16,
+            chunk_ramp=(2, 4, 10),
         )
         self._zero_s = time.monotonic()
         self._ids = 0

@@ -1,6 +1,6 @@
 """Controls for the engine's settings: prepared values only, pending until the trace says so."""
 
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
 # (ipywidgets carries no types)
 
@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
-import ipywidgets
-
-from voxserve.core import settings as core_settings
 from voxserve.core.errors import VoxserveError
 from voxserve.core.events import Record, SettingChange
 from voxserve.core.protocols import SpeechEngine
-
-_STYLE = {"description_width": "96px"}
-_WIDE = {"width": "auto"}
-
-
-@dataclass
-class Control:
-    """One setting's widget; `read` and `write` translate between its value and the setting's."""
-
-    name: str
-    widget: Any
-    read: Callable[[Any], Any] = lambda value: value
-    write: Callable[[Any], Any] = lambda value: value
+from voxserve.viz.knobs import Control, make
 
 
 class Controls:
@@ -44,9 +28,10 @@ class Controls:
         self.engine = engine
         self._report = report
         self._lock = threading.Lock()  # callbacks run on any kernel thread
-        self._pending: dict[str, int] = {}
-        self._is_syncing = False
-        self.controls = {control.name: control for control in _make(engine)}
+        self._pending: set[str] = set()
+        self._syncing_thread: int | None = None
+        self._history: list[dict[str, Any]] = []  # what to set to undo the newest change, last
+        self.controls = {control.name: control for control in make(engine)}
         self.sync()
         for control in self.controls.values():
             control.widget.observe(lambda change, c=control: self._changed(c), names="value")
@@ -59,13 +44,13 @@ class Controls:
         """Shows the engine's settings, whoever changed them."""
         settings = self.engine.settings
         with self._lock:
-            self._is_syncing = True
+            self._syncing_thread = threading.get_ident()
             try:
                 for control in self.controls.values():
                     if control.name not in self._pending:
                         control.widget.value = control.write(getattr(settings, control.name))
             finally:
-                self._is_syncing = False
+                self._syncing_thread = None
 
     def acknowledge(self, records: Iterable[Record]) -> None:
         """Ends the pending state of settings that the trace says took effect."""
@@ -73,98 +58,56 @@ class Controls:
         if not names:
             return
         for name in names & self.controls.keys():
-            with self._lock:
-                self._pending.pop(name, None)
             self.controls[name].widget.remove_class("vs-pending")
         self.sync()
 
-    def _changed(self, control: Control) -> None:
-        if self._is_syncing:
-            return
-        value = control.read(control.widget.value)
-        if value == getattr(self.engine.settings, control.name):
-            return
+    def apply(self, changes: dict[str, Any]) -> None:
+        """Applies settings as one change that one undo takes back.
+
+        Raises:
+            InvalidSetting: Nothing was changed.
+        """
+        settings = self.engine.settings
+        old = {name: getattr(settings, name) for name in changes}
+        new = {name: value for name, value in changes.items() if value != old[name]}
+        if new:
+            self._set(new)
+            with self._lock:
+                self._history.append({name: old[name] for name in new})
+
+    def undo(self) -> bool:
+        """Takes the newest change back; False when there is none."""
         with self._lock:
-            self._pending[control.name] = 1
-        control.widget.add_class("vs-pending")
+            if not self._history:
+                return False
+            old = self._history.pop()
+        self._set(old)
+        return True
+
+    def _set(self, changes: dict[str, Any]) -> None:
+        """Marks as pending first: the engine can be done before `set` returns."""
+        widgets = [self.controls[name].widget for name in changes.keys() & self.controls.keys()]
+        for widget in widgets:
+            widget.add_class("vs-pending")
         try:
-            self.engine.set(**{control.name: value})
+            self.engine.set(**changes)
+        except VoxserveError:
+            for widget in widgets:
+                widget.remove_class("vs-pending")
+            raise
+        self.sync()
+
+    def _changed(self, control: Control) -> None:
+        if self._syncing_thread == threading.get_ident():
+            return  # `sync` shows a value; the user did not choose one
+        value = control.read(control.widget.value)
+        # Not overwritten by other settings' news until the engine has this one.
+        self._pending.add(control.name)
+        try:
+            self.apply({control.name: value})
             self._report("")
         except VoxserveError as error:
             self._report(str(error))
-            with self._lock:
-                self._pending.pop(control.name, None)
-            control.widget.remove_class("vs-pending")
-            self.sync()
-
-
-def _make(engine: SpeechEngine) -> list[Control]:
-    prepared = engine.prepared
-    unit = "SMs" if "cpu" not in engine.device_name.lower() else "threads"
-    splits = [(_split_text(split), split) for split in prepared.splits]
-    return [
-        _choice("lane_mode", "Lane mode", core_settings.LANE_MODES, "How lanes share the device."),
-        Control(
-            "sm_split",
-            ipywidgets.SelectionSlider(
-                options=splits,
-                description=f"Split, {unit}",
-                tooltip=f"{unit} of the backbone / of the codec; only prepared splits.",
-                continuous_update=False,
-                disabled=len(splits) < 2,
-                style=_STYLE,
-                layout=_WIDE,
-            ),
-        ),
-        Control(
-            "urgency_margin_s",
-            ipywidgets.IntSlider(
-                min=0,
-                max=1000,
-                step=10,
-                description="Margin, ms",
-                tooltip="A chunk nearer to its deadline than this is urgent.",
-                continuous_update=False,
-                style=_STYLE,
-                layout=_WIDE,
-            ),
-            read=lambda ms: ms / 1000,
-            write=lambda value_s: round(1000 * value_s),
-        ),
-        Control(
-            "background_batch",
-            ipywidgets.IntSlider(
-                min=1,
-                max=prepared.codec_buckets[-1],
-                description="Batch B",
-                tooltip="Ready chunks that launch a background codec batch.",
-                continuous_update=False,
-                style=_STYLE,
-                layout=_WIDE,
-            ),
-        ),
-        Control(
-            "max_decode_batch",
-            ipywidgets.SelectionSlider(
-                options=list(prepared.decode_buckets),
-                description="Decode rows",
-                tooltip="Largest decode step; requests beyond it wait their turn.",
-                continuous_update=False,
-                style=_STYLE,
-                layout=_WIDE,
-            ),
-        ),
-        _choice("admission", "Admission", core_settings.ADMISSIONS, "When a new prompt starts."),
-    ]
-
-
-def _choice(name: str, label: str, options: tuple[str, ...], tooltip: str) -> Control:
-    texts = [(option.replace("_", " "), option) for option in options]
-    widget = ipywidgets.Dropdown(
-        options=texts, description=label, tooltip=tooltip, style=_STYLE, layout=_WIDE
-    )
-    return Control(name, widget)
-
-
-def _split_text(split: core_settings.Split) -> str:
-    return "none" if split.is_none else f"{split.lm_sms} / {split.codec_sms}"
+        finally:
+            self._pending.discard(control.name)
+        self.sync()

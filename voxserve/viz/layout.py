@@ -13,11 +13,9 @@ import ipywidgets
 
 from voxserve.core.protocols import EngineStats, SpeechEngine
 from voxserve.viz.controls import Controls
+from voxserve.viz.knobs import LOOK
 from voxserve.viz.player import Player
 from voxserve.viz.publisher import BUSY_S
-
-STYLE = {"description_width": "96px"}
-WIDE = {"width": "auto"}
 
 
 class Parts:
@@ -42,13 +40,12 @@ class Parts:
         )
         self.rate = ipywidgets.FloatSlider(
             max=max_rate,
-            step=max_rate / 40,
+            step=max_rate / 80,
             description="Rate, req/s",
             tooltip="Background requests per second: open loop, nobody hears them.",
             continuous_update=False,
             readout_format=".1f",
-            style=STYLE,
-            layout=WIDE,
+            **LOOK,
         )
         buttons = named("buttons", ipywidgets.VBox([self.speak, self.stop]))
         listen = ipywidgets.VBox([ipywidgets.HBox([self.text, buttons]), player])
@@ -59,7 +56,8 @@ class Parts:
             named("area-numbers", numbers),
         ]
         grid = named("grid", ipywidgets.Box(areas))
-        self.box = named("workbench", ipywidgets.VBox([self.header, grid, self.status]))
+        self.top = named("top", ipywidgets.HBox([self.header]))
+        self.box = named("workbench", ipywidgets.VBox([self.top, grid, self.status]))
 
     def _column(self, controls: Controls, player: Player) -> Any:
         return ipywidgets.VBox(
@@ -74,8 +72,16 @@ class Parts:
                 caption("Listener"),
                 _milliseconds(player, "prebuffer_s", "Prebuffer, ms", "Audio kept before playing."),
                 _milliseconds(player, "jitter_s", "Jitter, ms", "Random network delay to imitate."),
+                self._more(controls),
             ]
         )
+
+    def _more(self, controls: Controls) -> Any:
+        """Settings that few lessons need, folded away."""
+        names = ("policy", "overload", "chunk_ramp", "max_background_batch")
+        names += ("ttfa_target_s", "max_prefill_defer_s", "max_running")
+        box = ipywidgets.VBox(controls.box(*names))
+        return named("more", ipywidgets.Accordion([box], titles=["More settings"]))
 
     def close(self) -> None:
         """Closes every widget."""
@@ -103,8 +109,7 @@ def header_html(engine: SpeechEngine, stats: EngineStats, lateness_s: float) -> 
     return (
         f"<b>voxserve</b> {html.escape(engine.model_name)} on {html.escape(engine.device_name)}"
         f'<span class="vs-badge vs-state-{html.escape(state)}">{html.escape(stats.state)}</span>'
-        f'{busy}<span class="vs-clock">{stats.done} done · {stats.cancelled} cancelled · '
-        f"{stats.failed + stats.rejected} failed or refused</span>"
+        f"{busy}"
     )
 
 
@@ -115,8 +120,7 @@ def _milliseconds(player: Player, trait: str, label: str, tooltip: str) -> Any:
         step=20,
         description=label,
         tooltip=tooltip,
-        style=STYLE,
-        layout=WIDE,
+        **LOOK,
     )
     slider.observe(lambda change: setattr(player, trait, change["new"] / 1000), names="value")
     return slider

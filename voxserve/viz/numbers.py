@@ -79,7 +79,7 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
             "running",
             "Running",
             str(stats.running + stats.draining),
-            f"{stats.waiting} waiting · {stats.ready_chunks} chunks ready",
+            f"{stats.waiting} waiting · {stats.done} done",
             float(stats.running + stats.draining),
             stats.waiting > 4,
             "Requests being generated or drained now.",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import html
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
+from voxserve.viz import export
 from voxserve.viz.controls import Controls
 from voxserve.viz.explain import chunk_words
 from voxserve.viz.figures import timeline_figure
@@ -23,6 +25,7 @@ from voxserve.viz.numbers import NumbersView, tiles
 from voxserve.viz.player import Player
 from voxserve.viz.publisher import Publisher
 from voxserve.viz.timeline import Timeline
+from voxserve.viz.toolbar import Toolbar
 
 DEFAULT_TEXT = "The small model speaks while you move the sliders, and every chunk has a deadline."
 NUMBERS_EVERY = 5  # ticks between two updates of the numbers: 2 Hz
@@ -40,7 +43,8 @@ class Workbench:
     Args:
         engine: A started engine.
         text: What the text box holds at first.
-        max_rate_rps: Right end of the background-load slider.
+        max_rate_rps: Right end of the background-load slider; by default what fills every slot
+            of the device within four seconds.
         tap: Keep what the browser played, for tests.
     """
 
@@ -49,7 +53,7 @@ class Workbench:
         engine: SpeechEngine,
         *,
         text: str = DEFAULT_TEXT,
-        max_rate_rps: float = 4.0,
+        max_rate_rps: float | None = None,
         tap: bool = False,
     ) -> None:
         if engine.name in _open:
@@ -64,11 +68,14 @@ class Workbench:
         self._position = 0
         self._ticks = 0
         self._is_closed = False
+        top_rps = engine.prepared.num_slots / 4.0 if max_rate_rps is None else max_rate_rps
         self._parts = Parts(
-            self.controls, self.timeline, self.player, self._numbers_view, text, max_rate_rps
+            self.controls, self.timeline, self.player, self._numbers_view, text, top_rps
         )
         self.text, self.rate = self._parts.text, self._parts.rate
         self.widget = self._parts.box
+        self.toolbar = Toolbar(engine, self.controls, self.rate, self._tell, self._guarded)
+        self._parts.top.children = [self._parts.header, *self.toolbar.widgets]
         self._connect()
         self._publisher = Publisher(self._tick, self.report, f"voxserve-show-{engine.name}")
         _open[engine.name] = self
@@ -85,6 +92,10 @@ class Workbench:
     def figure(self, window_s: float = 8.0) -> Any:
         """The last seconds as a Plotly figure that can be saved in a notebook or as HTML."""
         return timeline_figure(self.engine.trace, window_s=window_s)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes the trace as `.trace.gz`, `.json` (Perfetto), `.csv` or `.html`."""
+        return export.save(self.engine, path)
 
     def close(self) -> None:
         """Ends the display thread, what is being spoken and the background load; frees widgets."""
@@ -148,8 +159,11 @@ class Workbench:
             self._parts.header.value = header_html(engine, stats, self._publisher.lateness_s)
         self._ticks += 1
 
+    def _tell(self, words: str) -> None:
+        self._parts.detail.value = words
+
     def _select(self, request_id: int, index: int) -> None:
-        self._parts.detail.value = chunk_words(self.engine.trace, request_id, index)
+        self._tell(chunk_words(self.engine.trace, request_id, index))
 
     def _point(self, request_id: int, index: int) -> None:
         self.player.highlight = {"stream": request_id, "chunk": index}

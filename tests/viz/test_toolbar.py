@@ -1,0 +1,112 @@
+"""Presets, undo, the state as code, and files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from viz.fakes import PREPARED, FakeEngine
+from viz.records import change, chunk, span
+
+from voxserve.core import settings as core
+from voxserve.core import trace_file
+from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.settings import Settings, Split
+from voxserve.viz import export
+from voxserve.viz.presets import code, presets
+from voxserve.viz.workbench import Workbench
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def bench(engine: FakeEngine) -> Iterator[Workbench]:
+    workbench = Workbench(engine)
+    yield workbench
+    workbench.close()
+
+
+def test_every_preset_is_valid_for_the_device(engine: FakeEngine) -> None:
+    for preset in presets(PREPARED, engine.settings):
+        engine.set(**preset.settings)
+
+
+def test_presets_use_the_splits_a_gpu_has_prepared() -> None:
+    gpu = replace(PREPARED, splits=(Split(), Split(100, 32), Split(116, 16)))
+    found = {preset.name: preset.settings for preset in presets(gpu, Settings())}
+    assert found["Paper default"]["sm_split"] == Split(100, 32)
+    assert found["Codec starved"]["sm_split"] == Split(116, 16)
+    assert found["Time sharing"]["lane_mode"] == "time_sharing"
+    assert ("No urgent lane" in found) == ("partitioned" in core.LANE_MODES)
+
+
+def test_a_preset_is_one_change_and_one_undo_takes_it_back(
+    bench: Workbench, engine: FakeEngine
+) -> None:
+    engine.set(urgency_margin_s=0.4, background_batch=2)
+    before = engine.settings
+    bench.toolbar.preset.value = "Time sharing"
+    assert engine.settings.lane_mode == "time_sharing"
+    assert engine.settings.urgency_margin_s == 0.1
+    assert bench.toolbar.preset.value == ""
+    bench.toolbar.undo.click()
+    assert engine.settings == before
+    bench.toolbar.undo.click()
+    assert "no change to undo" in bench._parts.detail.value
+
+
+def test_the_overload_preset_raises_the_load(bench: Workbench, engine: FakeEngine) -> None:
+    bench.toolbar.preset.value = "Overload"
+    assert engine.loads == [bench.rate.max]
+
+
+def test_the_code_reproduces_the_settings(bench: Workbench, engine: FakeEngine) -> None:
+    start = engine.settings
+    engine.set(background_batch=3, sm_split="none")
+    bench.rate.value = 1.0
+    made = bench.toolbar.as_code()
+    compile(made, "code", "exec")
+    assert "background_batch=3" in made
+    assert "sm_split='none'" in made
+    assert "rate_rps=1" in made
+    assert "engine.set" not in code(start, start, "vox-tiny", "cpu", 0.0)
+
+
+def test_files(bench: Workbench, engine: FakeEngine, tmp_path: Path) -> None:
+    engine.trace.append(span(LaneName.LM, JobKind.DECODE, 1.0, 1.5, batch=4))
+    engine.trace.append(chunk(1, 1, delivered_s=2.0, deadline_s=1.5, stall_s=0.5))
+    engine.trace.append(change(1.2, "background_batch", "8", "4"))
+    saved = trace_file.load(bench.save(tmp_path / "run.trace.gz"))
+    assert saved.records == tuple(engine.trace.records())
+    assert saved.about["model"] == "vox-tiny"
+
+    events = json.loads(bench.save(tmp_path / "run.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    assert (slices[0]["ts"], slices[0]["dur"]) == (1_000_000, 500_000)
+    assert {"b", "e", "i", "M"} <= {event["ph"] for event in events}
+
+    with bench.save(tmp_path / "run.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows[0]["stall_s"] == "0.5"
+    assert "deadline" in bench.save(tmp_path / "run.html").read_text(encoding="utf-8")
+
+
+def test_an_unknown_ending_is_refused(engine: FakeEngine, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must end in"):
+        export.save(engine, tmp_path / "run.txt")
+
+
+def test_the_save_menu_says_where(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    bench.toolbar.save.value = ".csv"
+    (file,) = tmp_path.iterdir()
+    assert file.name in bench._parts.detail.value

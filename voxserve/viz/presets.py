@@ -1,0 +1,85 @@
+"""Named starting points for exploring, each in terms of what a device has prepared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from voxserve.core import settings as core
+from voxserve.core.settings import Prepared, Settings, Split
+
+PAPER_SPLIT = Split(100, 32)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Settings to apply, and the background load as a share of the load slider.
+
+    Attributes:
+        load_share: 0 to 1; None leaves the load as it is.
+        lesson: What to watch for.
+    """
+
+    name: str
+    lesson: str
+    settings: dict[str, Any] = field(default_factory=dict[str, Any])
+    load_share: float | None = None
+
+
+def presets(prepared: Prepared, start: Settings) -> list[Preset]:
+    """The presets that this device can show; all begin from the settings at start."""
+    base = {name: getattr(start, name) for name in live_names()}
+    paper = base | {"urgency_margin_s": 0.1, "background_batch": min(8, prepared.codec_buckets[-1])}
+    paper |= {"lane_mode": "partitioned_urgent", "admission": "deadline_aware"}
+    if PAPER_SPLIT in prepared.splits:
+        paper["sm_split"] = PAPER_SPLIT
+    offered = [
+        Preset("As started", "Everything as it was when the workbench opened.", base),
+        Preset("Paper default", "Three lanes, urgency margin 100 ms, batches of 8 chunks.", paper),
+    ]
+    if "partitioned" in core.LANE_MODES:
+        lesson = "First chunks wait behind background batches: watch TTFA."
+        offered.append(Preset("No urgent lane", lesson, paper | {"lane_mode": "partitioned"}))
+    lesson = "Stages take turns in one loop: each waits for the other."
+    offered.append(Preset("Time sharing", lesson, paper | {"lane_mode": "time_sharing"}))
+    starved = _starved_split(prepared)
+    if starved is not None:
+        lesson = (
+            "The codec has too few SMs: its lane fills, then buffers run down and stalls begin."
+        )
+        offered.append(Preset("Codec starved", lesson, paper | {"sm_split": starved}, 0.6))
+    lesson = "More arrives than can be served: waiting grows, then TTFA, then stalls."
+    offered.append(Preset("Overload", lesson, paper, 1.0))
+    return offered
+
+
+def live_names() -> list[str]:
+    """Settings that can change while serving."""
+    return [f.name for f in fields(Settings) if f.name not in core.START_ONLY]
+
+
+def code(settings: Settings, start: Settings, model: str, device: str, rate_rps: float) -> str:
+    """Python that reproduces the state: what differs from the settings at start, and the load."""
+    lines = ["import voxserve", "", f"engine = voxserve.Engine({model!r}, {device!r})"]
+    changed = {
+        name: _literal(getattr(settings, name))
+        for name in live_names()
+        if getattr(settings, name) != getattr(start, name)
+    }
+    if changed:
+        arguments = "".join(f"    {name}={value},\n" for name, value in changed.items())
+        lines.append(f"engine.set(\n{arguments})")
+    if rate_rps:
+        lines.append(f'engine.load("libritts", rate_rps={rate_rps:g})')
+    lines.append("voxserve.Workbench(engine)")
+    return "\n".join(lines) + "\n"
+
+
+def _literal(value: Any) -> str:
+    return repr(str(value)) if isinstance(value, Split) else repr(value)
+
+
+def _starved_split(prepared: Prepared) -> Split | None:
+    """The smallest codec partition, where there is a choice of partitions."""
+    splits = [split for split in prepared.splits if not split.is_none]
+    return min(splits, key=lambda split: split.codec_sms) if len(splits) > 1 else None

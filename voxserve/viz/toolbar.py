@@ -1,0 +1,106 @@
+"""The workbench's top row: presets, undo, the state as code, saving, a table of the numbers."""
+
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+# (ipywidgets carries no types)
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets
+
+from voxserve.core.protocols import SpeechEngine
+from voxserve.viz import export
+from voxserve.viz.controls import Controls
+from voxserve.viz.presets import Preset, code, presets
+
+FILES = {
+    "Trace (replay later)": ".trace.gz",
+    "Perfetto JSON": ".json",
+    "Chunks as CSV": ".csv",
+    "Figure as HTML": ".html",
+}
+
+
+class Toolbar:
+    """Buttons that act on the engine's settings and its trace.
+
+    Args:
+        engine: Saved, and described as code.
+        controls: Applies presets, undoes changes.
+        rate: The background-load slider.
+        tell: Shows HTML in the detail panel.
+        guarded: Wraps callbacks so that their errors are shown.
+    """
+
+    def __init__(
+        self,
+        engine: SpeechEngine,
+        controls: Controls,
+        rate: Any,
+        tell: Callable[[str], None],
+        guarded: Callable[[Callable[[Any], Any]], Callable[[Any], None]],
+    ) -> None:
+        self.engine = engine
+        self.controls = controls
+        self.rate = rate
+        self._tell = tell
+        self._start = engine.settings
+        self._presets = {p.name: p for p in presets(engine.prepared, engine.settings)}
+        names = [("Presets …", "")] + [(name, name) for name in self._presets]
+        self.preset = _menu(names, "Settings and load for a lesson")
+        self.undo = _button("Undo", "undo", "Take the newest setting change back")
+        self.code = _button("As code", "code", "Python that reproduces this state")
+        self.save = _menu([("Save …", ""), *FILES.items()], "Write what happened to a file")
+        self.preset.observe(guarded(self._choose), names="value")
+        self.undo.on_click(guarded(lambda _: self.take_back()))
+        self.code.on_click(guarded(lambda _: self.show_code()))
+        self.save.observe(guarded(self._save), names="value")
+        self.widgets = [self.preset, self.undo, self.code, self.save]
+
+    def apply(self, preset: Preset) -> None:
+        """Applies a preset's settings as one change, and its load."""
+        self.controls.apply(preset.settings)
+        if preset.load_share is not None:
+            self.rate.value = preset.load_share * self.rate.max
+        self._tell(f"<b>{html.escape(preset.name)}</b>: {html.escape(preset.lesson)}")
+
+    def take_back(self) -> None:
+        """Undoes the newest change."""
+        self._tell("" if self.controls.undo() else "There is no change to undo.")
+
+    def as_code(self) -> str:
+        """Python that reproduces the state."""
+        engine = self.engine
+        names = engine.model_name, engine.device_name
+        return code(engine.settings, self._start, *names, self.rate.value)
+
+    def show_code(self) -> None:
+        """Shows the code, ready to be copied."""
+        self._tell(f'<pre class="vs-code">{html.escape(self.as_code())}</pre>')
+
+    def _choose(self, change: dict[str, Any]) -> None:
+        if change["new"]:
+            self.preset.value = ""  # the same preset can be chosen again
+            self.apply(self._presets[change["new"]])
+
+    def _save(self, change: dict[str, Any]) -> None:
+        if change["new"]:
+            self.save.value = ""
+            name = time.strftime(f"voxserve-%Y%m%d-%H%M%S{change['new']}")
+            path = export.save(self.engine, name)
+            self._tell(f"Saved as <code>{html.escape(str(path))}</code> beside the notebook.")
+
+
+def _button(text: str, icon: str, tooltip: str) -> Any:
+    return ipywidgets.Button(description=text, icon=icon, tooltip=tooltip, layout={"width": "auto"})
+
+
+def _menu(options: list[tuple[str, str]], tooltip: str) -> Any:
+    return ipywidgets.Dropdown(
+        options=options, value="", tooltip=tooltip, layout={"width": "130px"}
+    )
