@@ -86,7 +86,7 @@ class SimulatedExecutor:
             self._ended += self._gpu.advance(now_s)
             if self._ended or self._woken.is_set() or now_s >= until_s:
                 break
-            self._woken.wait(min(self._gpu.next_end_s(), until_s) - now_s)
+            self._woken.wait(min(self._gpu.next_end_s, until_s) - now_s)
         self._woken.clear()
         ended, self._ended = self._ended, []
         return [self._result(item) for item in ended]

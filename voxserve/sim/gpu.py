@@ -10,8 +10,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxserve.core.jobs import (
     CodecDone,
@@ -62,7 +64,11 @@ def _sigma(profile: Profile, stage: str) -> float:
 
 
 class SimulatedGpu:
-    """Runs jobs on three lanes; ask `next_end_s`, then `advance`."""
+    """Runs jobs on three lanes: `launch` them, `advance` time.
+
+    Attributes:
+        next_end_s: When the next job will end if nothing is launched before; infinite when idle.
+    """
 
     def __init__(self, cost: ProfileCost, jitter: Jitter | None = None) -> None:
         self._cost = cost
@@ -74,31 +80,26 @@ class SimulatedGpu:
         self._start_s = [0.0, 0.0, 0.0]
         self._speed = [0.0, 0.0, 0.0]
         self._speeds: dict[tuple[Work | None, ...], list[float]] = {}
-        self._now_s = 0.0
+        self._now_s = 0.0  # up to here `_left_s` is accounted for
+        self.next_end_s = math.inf
 
     def launch(self, job: Job, now_s: float) -> list[Ended]:
         """Queues a job on its lane at `now_s`; returns what ended until then."""
         ended = self.advance(now_s)
         lane = _LANES.index(job.lane)
         if self._running[lane] is None:
+            self._progress(now_s)
             self._start(lane, job)
             self._set_speeds()
         else:
             self._waiting[lane].append(job)
         return ended
 
-    def next_end_s(self) -> float:
-        """When the next job will end if nothing is launched before; infinite when idle."""
-        best_s = math.inf
-        for lane in (0, 1, 2):
-            if self._speed[lane] > 0.0:
-                best_s = min(best_s, self._left_s[lane] / self._speed[lane])
-        return self._now_s + best_s
-
     def advance(self, now_s: float) -> list[Ended]:
         """Moves to `now_s` and returns the jobs that ended at or before it."""
         ended: list[Ended] = []
-        while (end_s := self.next_end_s()) <= now_s:
+        while self.next_end_s <= now_s:
+            end_s = self.next_end_s
             self._progress(end_s)
             # The job that determined `end_s` may be left with a rounding error: it has ended.
             lane = min(
@@ -106,14 +107,14 @@ class SimulatedGpu:
                 key=lambda lane: self._left_s[lane],
             )
             ended.append(self._end(lane, end_s))
-        if now_s > self._now_s:
-            self._progress(now_s)
         return ended
 
     def _progress(self, now_s: float) -> None:
         passed_s = now_s - self._now_s
-        for lane in (0, 1, 2):
-            self._left_s[lane] -= passed_s * self._speed[lane]
+        left_s, speed = self._left_s, self._speed
+        left_s[0] -= passed_s * speed[0]
+        left_s[1] -= passed_s * speed[1]
+        left_s[2] -= passed_s * speed[2]
         self._now_s = now_s
 
     def _end(self, lane: int, end_s: float) -> Ended:
@@ -154,6 +155,8 @@ class SimulatedGpu:
                 found[lane] = speed
             self._speeds[key] = found
         self._speed = found
+        rest_s = [left / speed for left, speed in zip(self._left_s, found, strict=True) if speed]
+        self.next_end_s = self._now_s + min(rest_s) if rest_s else math.inf
 
 
 def chunk_samples(
@@ -161,21 +164,27 @@ def chunk_samples(
 ) -> int:
     """Samples a codec gives for a chunk: the first short by its delay, the last long by it."""
     samples = num_frames * frame_samples
-    if first_frame == 0:
+    if delay_samples and first_frame == 0:
         samples -= min(delay_samples, samples)
-    if is_last:
+    if delay_samples and is_last:
         samples += min(delay_samples, (first_frame + num_frames) * frame_samples)
     return samples
+
+
+@cache
+def _all_went_on(rows: int) -> NDArray[np.int8]:
+    status = np.zeros(rows, np.int8)
+    status.flags.writeable = False
+    return status
 
 
 def outcome(ended: Ended, frame_samples: int, delay_samples: int) -> StepDone | CodecDone:
     """The event that tells the scheduler: every row made its frame, every chunk its samples."""
     job = ended.job
     if isinstance(job, CodecJob):
-        samples = tuple(
+        samples = [
             chunk_samples(c.first_frame, c.num_frames, c.is_last, frame_samples, delay_samples)
             for c in job.chunks
-        )
-        return CodecDone(job.job_id, samples, ended.start_s, ended.end_s)
-    rows = len(job.slots)
-    return StepDone(job.job_id, np.zeros(rows, np.int8), ended.start_s, ended.end_s)
+        ]
+        return CodecDone(job.job_id, tuple(samples), ended.start_s, ended.end_s)
+    return StepDone(job.job_id, _all_went_on(len(job.slots)), ended.start_s, ended.end_s)

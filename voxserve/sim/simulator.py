@@ -185,32 +185,36 @@ class Simulator:
         seen: deque[tuple[float, Event]] = deque()  # ended jobs, when the host has read them
         arrivals = deque(enumerate(load))
         pending = deque(changes)
+        wakeup_s = self._scheduler.wakeup_s()
         while self.now_s < until_s:
-            now_s = min(
-                arrivals[0][1].at_s if arrivals else math.inf,
-                pending[0][0] if pending else math.inf,
-                seen[0][0] if seen else math.inf,
-                self._gpu.next_end_s(),
-                self._scheduler.wakeup_s() or math.inf,
-            )
+            now_s = self._gpu.next_end_s
+            if arrivals and arrivals[0][1].at_s < now_s:
+                now_s = arrivals[0][1].at_s
+            if seen and seen[0][0] < now_s:
+                now_s = seen[0][0]
+            if pending and pending[0][0] < now_s:
+                now_s = pending[0][0]
+            if wakeup_s is not None and wakeup_s < now_s:
+                now_s = wakeup_s
             if now_s == math.inf:
                 break
             self.now_s = now_s = max(now_s, self.now_s)
             for ended in self._gpu.advance(now_s):
                 self._note_end(seen, ended)
-            told = False
+            must_decide = wakeup_s is not None and wakeup_s <= now_s
             while seen and seen[0][0] <= now_s:
                 self._scheduler.on_event(now_s, seen.popleft()[1])
-                told = True
+                must_decide = True
             while pending and pending[0][0] <= now_s:
-                self._scheduler.on_event(now_s, SettingsChanged(pending.popleft()[1]))
-                told = True
+                self._settings = pending.popleft()[1]
+                self._scheduler.on_event(now_s, SettingsChanged(self._settings))
+                must_decide = True
             while arrivals and arrivals[0][1].at_s <= now_s:
                 self._arrive(now_s, *arrivals.popleft())
-                told = True
-            wakeup_s = self._scheduler.wakeup_s()
-            if told or (wakeup_s is not None and wakeup_s <= now_s):
+                must_decide = True
+            if must_decide:
                 self._schedule(now_s)
+                wakeup_s = self._scheduler.wakeup_s()
             if max_misses is not None and self._num_missed > max_misses:
                 return True
             if not arrivals and not pending and self._num_open == 0:

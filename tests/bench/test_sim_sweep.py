@@ -1,0 +1,94 @@
+"""Sweeps, capacity and plans over worker processes."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import replace
+
+import pytest
+from sim_profiles import round_profile
+
+from voxserve.bench import workers
+from voxserve.bench.plan import plan
+from voxserve.bench.sim_capacity import find_capacity
+from voxserve.bench.sim_sweep import sweep
+from voxserve.core.errors import InvalidInput, InvalidSetting
+from voxserve.sim.api import simulate
+
+SHORT = {"seconds": 4.0, "seeds": (0, 1)}
+
+
+def test_lists_become_axes_and_seeds_are_pooled():
+    result = sweep(
+        round_profile(),
+        rate_rps=[5.0, 60.0],
+        background_batch=[4, 8],
+        workers=1,
+        progress=False,
+        **SHORT,
+    )
+    assert [row.axes for row in result.rows] == [
+        {"rate_rps": rate, "background_batch": batch} for rate in (5.0, 60.0) for batch in (4, 8)
+    ]
+    assert result.rows[0].figures["attainment"] > result.rows[-1].figures["attainment"]
+    assert "background_batch" in result.table().splitlines()[0]
+    assert "<table>" in result._repr_html_()
+
+
+def test_workers_give_what_one_process_gives():
+    call = {"profile": round_profile(), "rate_rps": 10.0, "seconds": 3.0, "seed": 2}
+    with workers.Pool(1) as pool:
+        there = pool.submit(call).result()
+        with pytest.raises(InvalidSetting, match="colour"):
+            pool.submit({**call, "colour": "red"}).result()
+        assert pool.submit(call).result().outcomes == there.outcomes  # it goes on after an error
+    assert there.outcomes == simulate(**call).outcomes
+
+
+def test_a_worker_answers_until_its_input_ends():
+    calls, answers = io.BytesIO(), io.BytesIO()
+    packed = pickle.dumps({"profile": round_profile(), "rate_rps": 5.0, "seconds": 2.0})
+    calls.write(len(packed).to_bytes(8, "little") + packed)
+    calls.seek(0)
+    workers.serve(calls, answers)
+    is_done, result = pickle.loads(answers.getvalue()[8:])
+    assert is_done
+    assert result.summary.num_offered == len(result.outcomes)
+
+
+def test_what_cannot_travel_is_told():
+    with workers.Pool(1) as pool, pytest.raises(InvalidInput, match="workers=1"):
+        pool.submit({"policy": lambda: None})
+
+
+def test_capacity_is_the_edge_of_what_holds():
+    profile = round_profile()
+    capacity = find_capacity(profile, thresholds=(0.9,), workers=1, **SHORT)
+    rps = capacity.rps[0.9]
+    assert rps > 0
+    assert capacity.attainment[rps] >= 0.9
+    above = [rate for rate in capacity.attainment if rate > rps]
+    assert above
+    assert capacity.attainment[min(above)] < 0.9
+
+
+def test_slower_stages_have_less_capacity():
+    profile = round_profile()
+    slow = replace(
+        profile, times=tuple(replace(time, seconds=2 * time.seconds) for time in profile.times)
+    )
+    fast_rps = find_capacity(profile, workers=1, **SHORT).rps[0.9]
+    slow_rps = find_capacity(slow, workers=1, **SHORT).rps[0.9]
+    assert slow_rps < fast_rps
+
+
+def test_plan_ranks_and_checks():
+    result = plan(round_profile(), 2, check=1, seconds=3.0, workers=1)
+    rates = [item.placement.rate_rps for item in result.ranked]
+    assert rates == sorted(rates, reverse=True)
+    assert result.ranked[0].simulated_rps is not None
+    assert all(item.simulated_rps is None for item in result.ranked[1:])
+    assert "both" in result.table()
+    with pytest.raises(InvalidInput, match="1 to 64"):
+        plan(round_profile(), 0)
