@@ -78,7 +78,7 @@ class Prepared:
     max_request_frames: int = 8192
 
 
-LANE_MODES = ("partitioned_urgent", "time_sharing")
+LANE_MODES = ("partitioned_urgent", "partitioned", "two_streams", "time_sharing")
 POLICIES = ("urgency",)
 ADMISSIONS = ("deadline_aware", "prefill_first")
 OVERLOADS = ("off",)

@@ -71,9 +71,10 @@ class _Stream:
     """What a request's jobs have shown so far."""
 
     request_id: int
-    num_pieces: int
+    prompt_tokens: tuple[int, ...]
     max_frames: int
     piece: int = 0
+    piece_first_frame: int = 0
     frames: int = 0
     num_chunks: int = 0
     decoded_frames: int = 0
@@ -115,7 +116,7 @@ class CheckedScheduler:
         if isinstance(event, Arrival):
             spec = event.spec
             self._seen.streams[spec.request_id] = _Stream(
-                spec.request_id, len(spec.prompt_tokens), spec.max_frames
+                spec.request_id, spec.prompt_tokens, spec.max_frames
             )
         self._take_result(event)
         self._inner.on_event(now_s, event)
@@ -166,12 +167,18 @@ class CheckedScheduler:
         for row, slot in enumerate(job.slots):
             stream = self._seen.streams[self._seen.slots[int(slot)]]
             if isinstance(job, PrefillJob):
-                stream.piece = job.pieces[row]
+                stream.piece, stream.piece_first_frame = job.pieces[row], stream.frames
             if event.status[row] == RowStatus.CONTINUE:
                 stream.frames += not stream.has_ended
-                stream.has_ended |= stream.frames >= stream.max_frames
-            elif event.status[row] == RowStatus.WATCHDOG or stream.piece + 1 == stream.num_pieces:
-                stream.has_ended = True
+                stream.has_ended |= stream.frames >= self._frame_limit(stream)
+            else:
+                is_last_piece = stream.piece + 1 == len(stream.prompt_tokens)
+                stream.has_ended |= event.status[row] == RowStatus.WATCHDOG or is_last_piece
+
+    def _frame_limit(self, stream: _Stream) -> int:
+        context = self._inner.board.prepared.max_context_tokens
+        room = context - stream.prompt_tokens[stream.piece]
+        return min(stream.max_frames, stream.piece_first_frame + room)
 
     def _check_notices(self) -> None:
         for notice in self._inner.take_notices():
