@@ -1,0 +1,141 @@
+"""The CPU executor alone: jobs in, one event for each out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from fake_model import BROKEN_STEP, FRAME_SAMPLES, FakeModel, code_of
+from waiting import voxserve_threads
+
+from voxserve.core.chunk import ChunkRef
+from voxserve.core.errors import EngineFailed
+from voxserve.core.jobs import (
+    CodecDone,
+    CodecJob,
+    DecodeJob,
+    JobFailed,
+    LaneName,
+    Partition,
+    PrefillJob,
+    RowStatus,
+    StepDone,
+)
+from voxserve.core.protocols import JobResult
+from voxserve.core.settings import Split
+from voxserve.engine.clock import MonotonicClock
+from voxserve.models.base import SpeechOptions
+from voxserve.runtime.cpu import CpuExecutor
+
+SPLIT = Split(1, 1)
+
+
+@pytest.fixture
+def executor() -> Iterator[CpuExecutor]:
+    executor = CpuExecutor(FakeModel(), MonotonicClock(), "test")
+    yield executor
+    executor.close()
+    assert not voxserve_threads()
+
+
+def open_slots(executor: CpuExecutor, *texts: str) -> None:
+    for slot, text in enumerate(texts):
+        request = executor._model.preprocess(text, SpeechOptions(seed=slot))
+        executor.open_slot(slot, slot, request)
+
+
+def prefill(*slots: int, piece: int = 0, job_id: int = 0) -> PrefillJob:
+    pieces = (piece,) * len(slots)
+    pages = ((),) * len(slots)
+    return PrefillJob(job_id, slots, slots, pieces, pages, 2 * len(slots), 128, 0.0, SPLIT)
+
+
+def decode(*slots: int, job_id: int = 1) -> DecodeJob:
+    return DecodeJob(job_id, np.array(slots, np.int32), 8, 0.0, SPLIT, Partition.LM)
+
+
+def codec(*chunks: ChunkRef, job_id: int = 2, lane: LaneName = LaneName.URGENT) -> CodecJob:
+    return CodecJob(job_id, lane, chunks, 8, 10, 0.0, SPLIT, Partition.WHOLE)
+
+
+def result_of(executor: CpuExecutor, job) -> JobResult:
+    executor.launch(job)
+    results: list[JobResult] = []
+    while not results:
+        results = executor.results(1.0)
+    assert len(results) == 1
+    assert results[0].event.job_id == job.job_id
+    assert 0 <= results[0].event.start_s <= results[0].event.end_s
+    return results[0]
+
+
+def test_rows_make_frames_until_their_own_end(executor):
+    open_slots(executor, "one", "one two")
+    event = result_of(executor, prefill(0, 1)).event
+    assert isinstance(event, StepDone)
+    assert event.status.tolist() == [RowStatus.CONTINUE] * 2
+    statuses = [result_of(executor, decode(0, 1)).event.status.tolist() for _ in range(4)]
+    assert [first for first, _ in statuses] == [0, 0, RowStatus.END, RowStatus.END]
+    assert [second for _, second in statuses] == [RowStatus.CONTINUE] * 4
+
+
+def test_a_codec_batch_of_different_lengths(executor):
+    open_slots(executor, "one", "one two")
+    result_of(executor, prefill(0, 1))
+    for _ in range(2):
+        result_of(executor, decode(0, 1))
+    short, long = ChunkRef(0, 0, 0, 0, 1, False), ChunkRef(1, 1, 0, 0, 3, True)
+    result = result_of(executor, codec(long, short))
+    assert isinstance(result.event, CodecDone)
+    assert result.event.num_samples == (3 * FRAME_SAMPLES, FRAME_SAMPLES)
+    assert [len(pcm) for pcm in result.pcm] == [3 * FRAME_SAMPLES, FRAME_SAMPLES]
+    assert len(set(result.pcm[0].tolist())) == len({code_of(1, frame) for frame in range(3)})
+
+
+def test_a_broken_row_fails_alone(executor):
+    open_slots(executor, "one", f"one {BROKEN_STEP}", "one")
+    result_of(executor, prefill(0, 1, 2))
+    event = result_of(executor, decode(0, 1, 2)).event
+    assert isinstance(event, StepDone)
+    assert list(event.failed) == [1]
+    assert "RuntimeError: the fake model met" in event.failed[1]
+    assert event.status.tolist() == [RowStatus.CONTINUE, RowStatus.END, RowStatus.CONTINUE]
+
+
+def test_a_job_that_makes_no_sense_fails_and_the_lane_lives(executor):
+    event = result_of(executor, codec(ChunkRef(9, 9, 0, 0, 1, False))).event
+    assert isinstance(event, JobFailed)
+    open_slots(executor, "one")
+    assert isinstance(result_of(executor, prefill(0)).event, StepDone)
+
+
+def test_lanes_do_not_wait_for_each_other():
+    model = FakeModel()
+    executor = CpuExecutor(model, MonotonicClock(), "test")
+    open_slots(executor, "one two three")
+    result_of(executor, prefill(0))
+    model.codec_s = 0.3
+    executor.launch(codec(ChunkRef(0, 0, 0, 0, 1, False), lane=LaneName.BACKGROUND))
+    assert isinstance(result_of(executor, decode(0)).event, StepDone)
+    executor.close()
+
+
+def test_waiting_ends_with_time_or_a_wake(executor):
+    assert executor.results(0.0) == []
+    executor.wake()
+    assert executor.results(60.0) == []
+
+
+def test_a_lane_that_ended_is_told(executor):
+    executor._lanes[LaneName.LM].put(lambda: 1 / 0)
+    with pytest.raises(EngineFailed, match="ZeroDivisionError"):
+        executor.results(5.0)
+
+
+def test_no_split_gives_every_lane_all_cores(executor):
+    job = decode(0)
+    assert executor._threads(job) == 1
+    assert executor._threads(DecodeJob(0, job.slots, 1, 0.0, Split(), Partition.WHOLE)) >= 1
+    assert executor.defaults.sm_split == SPLIT
+    assert executor.defaults.changed(executor.prepared, sm_split="none").sm_split.is_none

@@ -1,0 +1,199 @@
+"""The `voxserve` command: what it prints, what it writes, and how it refuses."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+import wave
+from pathlib import Path
+
+import pytest
+
+from voxserve import cli
+from voxserve.commands import lab, notebooks
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = cli.main(list(words))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Runs a command that must end with code 2 and one clear line."""
+    code, out, err = run(capsys, *words)
+    assert code == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    return err
+
+
+def test_alone_it_helps(capsys):
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert "voxserve lab" in out
+    assert all(name in out for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_explains_itself(capsys, name):
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"usage: voxserve {name}" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert run(capsys, "--version")[1].startswith("voxserve 0.")
+
+
+def test_models_lists_the_bundled_one(capsys):
+    assert "vox-tiny" in run(capsys, "models")[1]
+
+
+def test_models_and_help_load_no_torch():
+    code = "import sys; from voxserve.cli import main; main(['models']); main([]); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("False\n")
+
+
+def test_say_writes_a_file(capsys, tmp_path):
+    path = tmp_path / "x.wav"
+    code, out, err = run(capsys, "say", "Hello there, my friend.", "-o", str(path))
+    assert (code, out) == (0, "")
+    assert "s of speech" in err
+    with wave.open(str(path)) as file:
+        assert file.getframerate() == 24_000
+        assert file.getnframes() > 12_000
+
+
+def test_say_reads_standard_input_and_shows_chunks(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("Hello there, my friend.\n"))
+    code, out, _ = run(capsys, "say", "--stream", "-")
+    assert code == 0
+    header, *lines = out.splitlines()
+    assert "deadline s" in header
+    assert len(lines) >= 2
+    assert all(len(line.split()) == 7 for line in lines)
+
+
+def test_say_pipes_a_wav(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "voxserve", "say", "Hello there.", "-o", "-"],
+        capture_output=True,
+        check=True,
+    )
+    with wave.open(io.BytesIO(done.stdout)) as file:
+        assert file.getnframes() > 0
+
+
+def test_what_say_refuses(capsys, tmp_path, monkeypatch):
+    out = str(tmp_path / "x.wav")
+    assert "did you mean 'vox-tiny'" in refused(
+        capsys, "say", "Hi.", "-o", out, "--model", "voxtiny"
+    )
+    assert "no device" in refused(capsys, "say", "Hi.", "-o", out, "--device", "abacus")
+    assert "empty" in refused(capsys, "say", "  ", "-o", out)
+    assert "there is no folder" in refused(capsys, "say", "Hi.", "-o", str(tmp_path / "no" / "x"))
+    assert "is a folder" in refused(capsys, "say", "Hi.", "-o", str(tmp_path))
+    assert "voice" in refused(capsys, "say", "Hi.", "-o", out, "--voice", "nobody")
+    assert not Path(out).exists()
+
+
+def test_say_without_an_audio_device(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sounddevice", None)
+    assert "no audio output" in refused(capsys, "say", "Hi.", "--play")
+    assert "no audio output" in refused(capsys, "say", "Hi.")
+
+
+def test_an_interrupt_is_not_a_traceback(capsys, monkeypatch, tmp_path):
+    def interrupted(args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("voxserve.commands.models.run", interrupted)
+    code, _, err = run(capsys, "models")
+    assert code == 130
+    assert err == "voxserve: interrupted\n"
+
+
+def test_lab_refuses_a_busy_port(capsys, tmp_path):
+    with socket.socket() as busy:
+        busy.bind((lab.HOST, 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        told = refused(capsys, "lab", str(tmp_path / "n"), "--port", str(port))
+    assert f"port {port} cannot be used" in told
+    assert "outside 1 to 65535" in refused(capsys, "lab", "--port", "99999")
+    assert not (tmp_path / "n").exists()
+
+
+def test_lab_opens_the_quickstart(capsys, monkeypatch, tmp_path):
+    commands: list[list[str]] = []
+    monkeypatch.setattr(lab.subprocess, "call", lambda command: commands.append(command) or 0)
+    monkeypatch.setattr(lab, "copy_notebooks", lambda folder: notebooks.Copied())
+    assert run(capsys, "lab", str(tmp_path), "--no-browser")[0] == 0
+    (command,) = commands
+    assert f"--ServerApp.root_dir={tmp_path}" in command
+    assert "--LabApp.default_url=/lab/tree/00_quickstart.ipynb" in command
+    assert "--no-browser" in command
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    folder = tmp_path / "shipped"
+    (folder / "pictures").mkdir(parents=True)
+    (folder / "00_quickstart.ipynb").write_text("first")
+    (folder / "pictures" / "a.png").write_text("picture")
+    return folder
+
+
+def test_notebooks_are_copied_and_updated_while_unedited(tmp_path, shipped):
+    folder = tmp_path / "mine"
+    copied = notebooks.copy_notebooks(folder, shipped)
+    assert copied.written == ["00_quickstart.ipynb", "pictures/a.png"]
+    assert notebooks.copy_notebooks(folder, shipped).kept == copied.written
+    (shipped / "00_quickstart.ipynb").write_text("second")
+    assert notebooks.copy_notebooks(folder, shipped).written == ["00_quickstart.ipynb"]
+    assert (folder / "00_quickstart.ipynb").read_text() == "second"
+
+
+def test_an_edited_notebook_is_never_overwritten(tmp_path, shipped):
+    folder = tmp_path / "mine"
+    notebooks.copy_notebooks(folder, shipped)
+    mine = folder / "00_quickstart.ipynb"
+    mine.write_text("edited")
+    assert "00_quickstart.ipynb" in notebooks.copy_notebooks(folder, shipped).kept
+    assert not (folder / "00_quickstart.new.ipynb").exists()
+    (shipped / "00_quickstart.ipynb").write_text("second")
+    copied = notebooks.copy_notebooks(folder, shipped)
+    assert copied.set_aside == [("00_quickstart.ipynb", "00_quickstart.new.ipynb")]
+    assert mine.read_text() == "edited"
+    assert (folder / "00_quickstart.new.ipynb").read_text() == "second"
+
+
+def test_a_folder_with_notebooks_of_unknown_origin_is_respected(tmp_path, shipped):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "00_quickstart.ipynb").write_text("something else")
+    (folder / notebooks.RECORD).write_text("not json")
+    copied = notebooks.copy_notebooks(folder, shipped)
+    assert copied.set_aside == [("00_quickstart.ipynb", "00_quickstart.new.ipynb")]
+    assert json.loads((folder / notebooks.RECORD).read_text())
+
+
+def test_an_unwritable_folder_is_told(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "file" in refused(capsys, "lab", str(tmp_path / "file"))
+
+
+def test_check_prints_a_table_and_writes_results(capsys, tmp_path):
+    path = tmp_path / "results.json"
+    code, out, _ = run(capsys, "check", "--only", "ttfa", "-o", str(path))
+    assert code in (0, 1)
+    assert "audible TTFA" in out
+    assert json.loads(path.read_text())["rows"]
+    assert "there is no folder" in refused(capsys, "check", "-o", str(tmp_path / "no" / "x.json"))
