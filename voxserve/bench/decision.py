@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from voxserve.core.events import Trace
 from voxserve.core.jobs import (
     Arrival,
     CodecDone,
@@ -24,8 +23,7 @@ from voxserve.core.jobs import (
 )
 from voxserve.core.request import RequestSpec
 from voxserve.core.settings import Prepared, Settings, Split
-from voxserve.sched.scheduler import Scheduler
-from voxserve.sim.fake import TableCost
+from voxserve.sim.fake import FakeWorld, TableCost
 
 _FRAME_S = 0.08
 _SAMPLE_RATE_HZ = 24_000
@@ -79,10 +77,8 @@ class _Loop:
         settings = Settings(
             sm_split=Split(100, 32), max_decode_batch=256, max_running=prepared.num_slots
         )
-        self._trace = Trace()
-        self._scheduler = Scheduler(
-            prepared, settings, _COST, _FRAME_S, _SAMPLE_RATE_HZ, record=self._trace.append
-        )
+        world = FakeWorld(settings, prepared, _COST, is_checked=False)
+        self._scheduler = world.scheduler
         self._now_s = 0.0
         self._ends: list[tuple[float, Job]] = []
         for request_id in range(num_running):

@@ -27,7 +27,10 @@ def listener_report(board: Board, now_s: float, report: ListenerReport) -> None:
     if not table.is_playing[slot] or not table.has_listener[slot]:
         return
     deadline_s = float(table.deadline_s[slot])
-    error_s = now_s + max(0.0, report.buffered_s) - deadline_s
+    buffered_s = max(0.0, report.buffered_s)
+    if buffered_s == 0.0 and now_s >= deadline_s:
+        return  # both have run out: an empty player does not say since when
+    error_s = now_s + buffered_s - deadline_s
     if request.reported_s is None:
         request.reported_s, request.report_error_s = now_s, error_s
         return
