@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 
 from voxserve.kernels.backend import cdiv, tl, triton, use_reference
+from voxserve.kernels.device_math import start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.kv_cache import (
     PAGE_SIZE,
     qk_norm_rope_write_reference,
@@ -67,7 +69,11 @@ def _decode_attention_kernel(
     D: tl.constexpr,
     PAGE: tl.constexpr,
     HAS_NORM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     slot = tl.load(slots + row).to(tl.int64)
@@ -178,6 +184,8 @@ def decode_attention(
         D=head_dim,
         PAGE=PAGE_SIZE,
         HAS_NORM=q_norm is not None,
+        EARLY=early_launch(qkv),
+        launch_pdl=early_launch(qkv),
         num_warps=_WARPS,
         num_stages=_STAGES,
     )

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
+from voxserve.kernels.device_math import start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.kv_cache import rotate_heads, split_heads
 from voxserve.kernels.rope import norm_rope_reference
 
@@ -52,7 +54,11 @@ def _depth_attention_kernel(
     KV_HEADS: tl.constexpr,
     D: tl.constexpr,
     HAS_NORM: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     # GROUP queries against LENGTH >= position cached keys, all in registers: no matrix unit.
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
@@ -148,6 +154,8 @@ def depth_attention(
         KV_HEADS=kv_heads,
         D=head_dim,
         HAS_NORM=q_norm is not None,
+        EARLY=early_launch(qkv),
+        launch_pdl=early_launch(qkv),
         num_warps=_WARPS,
     )
     return out

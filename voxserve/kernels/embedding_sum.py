@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from voxserve.kernels.backend import cdiv, tl, triton, use_reference
+from voxserve.kernels.device_math import start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 
 
 def embedding_sum_reference(
@@ -34,7 +36,11 @@ def _embedding_sum_kernel(
     CODEBOOKS: tl.constexpr,
     HAS_EXTRA: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     token = tl.program_id(0)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = i < d
@@ -93,6 +99,8 @@ def embedding_sum(
         CODEBOOKS=codebooks,
         HAS_EXTRA=extra is not None,
         BLOCK=block,
+        EARLY=early_launch(tables),
+        launch_pdl=early_launch(tables),
         num_warps=4,
     )
     return out

@@ -232,13 +232,11 @@ class UnitTile:
 
 def unit_tile(rows: int, frames: int, channels: int) -> UnitTile | None:
     """Chooses the fused kernel's program shape; None where two convolutions are faster."""
-    split = {96: (128, 0, 32), 192: (128, 64, 64)}.get(channels)
-    if split is None:
-        return None
-    programs = rows * cdiv(frames, 128)
-    if programs >= 100:
-        return UnitTile(128, *split, 8, 3, True)
-    return UnitTile(64 if rows * cdiv(frames, 64) >= 60 else 32, *split, 4, 3, False)
+    if channels == 192:
+        return UnitTile(64, 128, 64, 64, 4, 3, True)
+    if channels == 96:
+        return UnitTile(64, 128, 0, 32, 4, 3, True)
+    return None
 
 
 def launch_residual_unit(

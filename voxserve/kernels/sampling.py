@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
-from voxserve.kernels.device_math import logarithm
+from voxserve.kernels.device_math import logarithm, start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.philox import gumbel_noise
 
 _WARPS = 4
@@ -181,7 +182,11 @@ def _sample_kernel(
     HAS_NEXT: tl.constexpr,
     QUARTER: tl.constexpr,
     NEXT_BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row).to(tl.int64)
     frame = tl.load(frames + slot)
@@ -306,6 +311,8 @@ def sample(
         HAS_NEXT=next_table is not None,
         QUARTER=max(next_power_of_2(vocab) // 4, 1),
         NEXT_BLOCK=next_power_of_2(width),
+        EARLY=early_launch(logits),
+        launch_pdl=early_launch(logits),
         num_warps=_WARPS,
     )
     return out

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from voxserve.kernels.backend import forced_reference
+from voxserve.kernels.backend import forced_reference, use_reference
 from voxserve.kernels.causal_conv import causal_conv
 from voxserve.kernels.conv_state import ConvInput, ConvStateLayout, PaddedBuffers
 from voxserve.kernels.decode_attention import decode_attention
@@ -21,6 +21,7 @@ from voxserve.kernels.embedding_sum import embedding_sum
 from voxserve.kernels.final_conv import final_conv
 from voxserve.kernels.fused_linear import linear_residual, norm_gate_up, norm_linear
 from voxserve.kernels.kv_cache import PAGE_SIZE, qk_norm_rope_write
+from voxserve.kernels.linear_kernel import LinearTile, launch_linear
 from voxserve.kernels.prefill_attention import prefill_attention
 from voxserve.kernels.residual_unit import ResidualUnitWeights, residual_unit
 from voxserve.kernels.rms_norm import rms_norm
@@ -131,6 +132,30 @@ def norm_cases(rows: int, width: int, out: int) -> list[ParityCase]:
             lambda t: [linear_residual(t["hidden"], t["back"], t["residual"])],
         ),
     ]
+
+
+def linear_tile_case(rows: int, width: int, out: int, tile: LinearTile, kind: str) -> ParityCase:
+    """The product kernel with a given program shape; `kind` is `norm`, `gated` or `residual`."""
+
+    def build(gen: torch.Generator) -> Tensors:
+        outputs = 2 * out if kind == "gated" else out
+        return {
+            "x": _normal(gen, rows, width),
+            "weight": _normal(gen, outputs, width, scale=width**-0.5),
+            "residual": _normal(gen, rows, out),
+        }
+
+    def call(t: Tensors) -> list[torch.Tensor]:
+        if not use_reference(t["x"]):
+            residual = t["residual"] if kind == "residual" else None
+            options = {"norm": kind != "residual", "gated": kind == "gated"}
+            return [launch_linear(t["x"], t["weight"], tile, residual=residual, **options)]
+        if kind == "residual":
+            return [linear_residual(t["x"], t["weight"], t["residual"])]
+        return [(norm_gate_up if kind == "gated" else norm_linear)(t["x"], None, t["weight"])]
+
+    shape = "x".join(str(value) for value in (tile.bm, tile.bn, tile.bk, tile.split))
+    return ParityCase(f"linear_tile[{rows}x{width}x{out},{kind},{shape}]", build, call)
 
 
 def _paged_inputs(
@@ -425,6 +450,11 @@ def codec_cases(rows: int, frames: int, width: int, heads: int, head_dim: int) -
             "x": _normal(gen, rows, 6 + 48 * frames, 96),
             "weight": _normal(gen, 7, 96, scale=0.02),
             "bias": _normal(gen, 1, scale=0.1),
+        }
+
+    def activation(gen: torch.Generator) -> Tensors:
+        return {
+            "x": _normal(gen, rows, 5 * frames, 96),
             "snake": snake_params(_normal(gen, 96, scale=0.3), _normal(gen, 96, scale=0.3)),
         }
 
@@ -445,7 +475,7 @@ def codec_cases(rows: int, frames: int, width: int, heads: int, head_dim: int) -
             lambda t: [final_conv(t["x"], t["weight"], t["bias"])],
         ),
         ParityCase(
-            f"snake{size}", vocoder, lambda t: [snake(t["x"], t["snake"])], frozenset({"snake"})
+            f"snake{size}", activation, lambda t: [snake(t["x"], t["snake"])], frozenset({"snake"})
         ),
     ]
 
@@ -454,6 +484,9 @@ def small_cases() -> list[ParityCase]:
     """Cases a CPU interprets in seconds."""
     return [
         *norm_cases(3, 96, 40),
+        linear_tile_case(3, 128, 40, LinearTile(16, 16, 32, 4, 2), "norm"),
+        linear_tile_case(20, 128, 48, LinearTile(16, 16, 32, 4, 2), "gated"),
+        linear_tile_case(20, 128, 40, LinearTile(16, 32, 32, 4, 2, split=2), "residual"),
         decode_attention_case([0, 1, 64, 130], 4, 2, 32),
         decode_attention_case([5, 70], 2, 2, 32, normed=False),
         prefill_case([5, 70, 1], 4, 2, 32),
@@ -476,6 +509,13 @@ def full_cases() -> list[ParityCase]:
     """Cases at the sizes of Qwen3-TTS 1.7B and its codec."""
     lengths = [(37 * j) % 400 for j in range(64)]
     cases = [case for rows in (1, 7, 33, 256) for case in norm_cases(rows, 2048, 3072)]
+    for rows, bm in ((1, 16), (64, 64), (250, 128)):
+        cases += [
+            linear_tile_case(rows, 1024, 3072, LinearTile(bm, 32, 128, 4, 3), "norm"),
+            linear_tile_case(rows, 1024, 3072, LinearTile(bm, 32, 128, 4, 3), "gated"),
+            linear_tile_case(rows, 3072, 1024, LinearTile(bm, 32, 128, 4, 3, split=4), "residual"),
+            linear_tile_case(rows, 2048, 1024, LinearTile(bm, 32, 128, 4, 3, split=2), "residual"),
+        ]
     cases += [case for rows in (1, 17, 200) for case in norm_cases(rows, 1024, 3072)]
     cases += [
         decode_attention_case(lengths, 16, 8, 128),
