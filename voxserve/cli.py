@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 # Each module has `HELP`, `configure(parser)` and `run(args) -> exit code`, and imports lightly.
-COMMANDS = ("say", "lab", "models", "bench", "check")
+COMMANDS = ("say", "lab", "models", "bench", "check", "simulate", "plan", "profile")
 
 USAGE_ERROR = 2
 INTERRUPTED = 130

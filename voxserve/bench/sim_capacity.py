@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,10 @@ class Capacity:
     attainment: dict[float, float]
     bracket: dict[float, float]
     num_runs: int
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self)
 
 
 def expected_rps(profile: Profile | str | Path, changes: dict[str, Any] | None = None) -> float:

@@ -52,6 +52,16 @@ class SweepResult:
             for line in lines
         )
 
+    def to_json(self) -> dict[str, Any]:
+        """Rows and settings, JSON-ready."""
+        return {
+            "settings": {name: str(value) for name, value in self.settings.items()},
+            "rows": [
+                {"axes": _plain(row.axes), "figures": row.figures, "notes": list(row.notes)}
+                for row in self.rows
+            ],
+        }
+
     def _repr_html_(self) -> str:
         def row(tag: str, cells: Iterable[str]) -> str:
             return "<tr>" + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>"
@@ -113,6 +123,10 @@ def sweep(
         rows.append(Row(shown, figures_of(pooled), pooled[0].notes))
     described = {name: _shown(value) for name, value in fixed.items()}
     return SweepResult(tuple(rows), described | {"seconds": seconds, "seeds": list(seeds)})
+
+
+def _plain(axes: dict[str, Any]) -> dict[str, Any]:
+    return {k: v if isinstance(v, int | float | str) else str(v) for k, v in axes.items()}
 
 
 def _shown(value: Any) -> Any:

@@ -1,0 +1,187 @@
+"""`voxserve simulate`: the scheduler on a simulated GPU, one run, a sweep or its capacity."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from voxserve.core.errors import InvalidInput
+from voxserve.core.settings import Settings
+
+if TYPE_CHECKING:
+    from voxserve.bench.sim_capacity import Capacity
+    from voxserve.bench.sim_sweep import SweepResult
+
+HELP = "serve a load on a simulated GPU, in virtual time"
+EPILOG = """\
+examples:
+  voxserve simulate --rate 40
+  voxserve simulate --rate 30,40,50 --set sm_split=100/32,84/48
+  voxserve simulate --capacity --set chunk_ramp="4 10"
+Several values, separated by commas, make a sweep over every combination.
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Profile, load, settings, outputs."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--profile", default="h200", help="profile name or file (default: h200)")
+    parser.add_argument(
+        "--workload", default="libritts", help="libritts, seedtts, burst:N, file:PATH, replay:PATH"
+    )
+    parser.add_argument("--rate", default="40", metavar="R[,R...]", help="requests per second")
+    parser.add_argument("--seconds", type=float, default=60.0, help="arrival window (60)")
+    parser.add_argument("--seeds", default="0", metavar="S[,S...]", help="pooled (default: 0)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        dest="settings",
+        metavar="NAME=V[,V...]",
+        help="a setting; may be repeated",
+    )
+    parser.add_argument(
+        "--capacity", action="store_true", help="find the capacity at 90 %% and 99 %% instead"
+    )
+    parser.add_argument("--jitter", action="store_true", help="vary stage times as profiled")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument("--trace", metavar="FILE", help="save the trace of a single run")
+    parser.add_argument("--json", metavar="FILE", help="save the figures")
+    parser.add_argument("--html", metavar="FILE", help="save a figure (attainment over rate)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs what was asked for and prints a table; the last line is the answer."""
+    settings = parse_settings(args.settings)
+    if args.capacity:
+        return _capacity(args, settings)
+    rates, seeds = _numbers(args.rate, "--rate"), [int(s) for s in _numbers(args.seeds, "--seeds")]
+    if args.trace:
+        _save_trace(args, settings, rates, seeds)
+    from voxserve.bench.sim_sweep import sweep
+
+    result = sweep(
+        args.profile,
+        args.workload,
+        rate_rps=rates if len(rates) > 1 else rates[0],
+        seconds=args.seconds,
+        seeds=seeds,
+        workers=args.workers,
+        progress=sys.stderr.isatty(),
+        jitter=args.jitter,
+        **settings,
+    )
+    print(result.table() if len(result.rows) > 1 else _one(result))
+    _tell_notes(sorted({note for row in result.rows for note in row.notes}))
+    if args.json:
+        _write(args.json, json.dumps(result.to_json(), indent=1))
+    if args.html:
+        _save_figure(args.html, result)
+    return 0
+
+
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
+    """Settings from `NAME=VALUE` texts; several values become a list.
+
+    Raises:
+        InvalidInput: Not of that form.
+    """
+    known = {item.name: item.default for item in fields(Settings)}
+    settings: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not text:
+            raise InvalidInput(f"--set {pair!r} is not like sm_split=100/32")
+        numeric = isinstance(known.get(name), int | float)
+        values = [_value(part, numeric) for part in text.split(",")]
+        settings[name] = values if len(values) > 1 else values[0]
+    return settings
+
+
+def _value(text: str, numeric: bool) -> Any:
+    if not numeric:
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        return text  # the setting's own check tells what is possible
+
+
+def _numbers(text: str, option: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"{option} {text!r} is not a list of numbers like 30,40") from None
+
+
+def _one(result: SweepResult) -> str:
+    figures = result.rows[0].figures
+    width = max(len(name) for name in figures)
+    return "\n".join(f"{name:{width}}  {value:.4g}" for name, value in figures.items())
+
+
+def _capacity(args: argparse.Namespace, settings: dict[str, Any]) -> int:
+    from voxserve.bench.sim_capacity import find_capacity
+
+    if several := [name for name, value in settings.items() if isinstance(value, list)]:
+        raise InvalidInput(f"--capacity takes one value of {several[0]}; run it once for each")
+    capacity = find_capacity(
+        args.profile,
+        args.workload,
+        thresholds=(0.9, 0.99),
+        seconds=args.seconds,
+        workers=args.workers,
+        **settings,
+    )
+    for rate, attainment in capacity.attainment.items():
+        print(f"{rate:6g} requests/s  attainment {attainment:.4f}")
+    print(_capacity_line(capacity))
+    if args.json:
+        _write(args.json, json.dumps(capacity.to_json(), indent=1))
+    return 0
+
+
+def _capacity_line(capacity: Capacity) -> str:
+    parts = [f"{rps:g} requests/s at {threshold:.0%}" for threshold, rps in capacity.rps.items()]
+    return f"SLO capacity: {', '.join(parts)} ({capacity.num_runs} simulated runs)"
+
+
+def _save_trace(
+    args: argparse.Namespace, settings: dict[str, Any], rates: list[float], seeds: list[int]
+) -> None:
+    from voxserve.core import trace_file
+    from voxserve.sim.api import simulate
+
+    if len(rates) > 1 or len(seeds) > 1 or any(isinstance(v, list) for v in settings.values()):
+        raise InvalidInput("--trace saves one run: give one rate, one seed and single settings")
+    result = simulate(
+        args.profile,
+        args.workload,
+        rate_rps=rates[0],
+        seconds=args.seconds,
+        seed=seeds[0],
+        trace=True,
+        jitter=args.jitter,
+        **settings,
+    )
+    trace_file.save(result.trace(), args.trace)
+
+
+def _save_figure(path: str, result: SweepResult) -> None:
+    from voxserve.viz.sweeps import sweep_figure
+
+    sweep_figure([(row.axes, row.figures) for row in result.rows]).write_html(path)
+
+
+def _write(path: str, text: str) -> None:
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def _tell_notes(notes: list[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
