@@ -113,12 +113,25 @@ class RandomWeights:
 
     Matrices keep the size of what they are applied to, norms and scales are one, biases and
     logarithmic activation parameters zero, so activations look like a trained model's.
+
+    Args:
+        shapes: Every tensor the model uses.
+        device: Where tensors are made.
+        dtype: Their type.
+        seed: Other seeds give other weights.
+        gain: Factor on the matrix of a name.
     """
 
     def __init__(
-        self, shapes: Shapes, device: torch.device, dtype: torch.dtype, seed: int = 0
+        self,
+        shapes: Shapes,
+        device: torch.device,
+        dtype: torch.dtype,
+        seed: int = 0,
+        gain: Callable[[str], float] = lambda _name: 1.0,
     ) -> None:
-        self._shapes, self._device, self._dtype, self._seed = shapes, device, dtype, seed
+        self._shapes, self._device, self._dtype = shapes, device, dtype
+        self._seed, self._gain = seed, gain
 
     def __call__(self, name: str) -> torch.Tensor:
         """The tensor called `name`."""
@@ -132,7 +145,7 @@ class RandomWeights:
         generator.manual_seed(zlib.crc32(name.encode()) + (self._seed << 32))
         fan_in = 1 if "embedding" in name else math.prod(shape[1:])
         value = torch.randn(shape, generator=generator, device=self._device, dtype=self._dtype)
-        return value.mul_(fan_in**-0.5)
+        return value.mul_(self._gain(name) * fan_in**-0.5)
 
 
 def _shapes_in(path: Path) -> dict[str, tuple[int, ...]]:

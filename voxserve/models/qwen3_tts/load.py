@@ -26,6 +26,7 @@ from voxserve.models.qwen3_tts.shapes import (
     UNUSED_CODEC,
     UNUSED_TALKER,
     codec_shapes,
+    random_gain,
     talker_shapes,
 )
 from voxserve.models.qwen3_tts.tokenizer import BpeTokenizer, HashTokenizer
@@ -78,7 +79,7 @@ def _random(name: str, size: str, device: torch.device, dtype: torch.dtype) -> Q
     return Qwen3TTS(
         *(name, config, codec),
         RandomWeights(talker_shapes(config), device, dtype),
-        RandomWeights(codec_shapes(codec), device, dtype),
+        RandomWeights(codec_shapes(codec), device, dtype, gain=random_gain),
         HashTokenizer(config.text_ids.im_start),
         SamplingDefaults(),
     )

@@ -67,6 +67,16 @@ def codec_shapes(config: CodecConfig) -> Shapes:
     )
 
 
+def random_gain(name: str) -> float:
+    """Factors that keep a random codec's signal at its size and its wave inside [-1, 1]."""
+    if ".conv2." in name:
+        return 0.4  # residual units add up
+    if ".block.1." in name:
+        return 0.7  # named although it is 1: outputs sum two taps, not all
+    is_outer = name.startswith("decoder.decoder.") and ".block." not in name
+    return 0.7 if is_outer and not name.startswith("decoder.decoder.0.") else 1.0
+
+
 def _quantizer(config: CodecConfig) -> Shapes:
     width = config.code_dim // 2
     shapes: Shapes = {}

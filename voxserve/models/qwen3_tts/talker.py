@@ -49,7 +49,6 @@ class Talker:
         first = self.codec_table[: config.depth_vocab]
         self.frame_tables = torch.stack((first, *rest))
         self.depth = _depth_transformer(config, get, (self.codec_table, *rest))
-        self.pad_row = self.text_table[config.text_ids.pad]
 
     def prefill(self, state: QwenState, inputs: PrefillInputs) -> None:
         """Runs prompts and makes each piece's first frame."""
@@ -58,7 +57,7 @@ class Talker:
         self._begin_pieces(state, slots, inputs.row_starts)
         x = self.embed_prompt(inputs)
         x = self.backbone.prefill(x, state.cache, tokens, positions)
-        self._make_frame(state, inputs.slots, self.backbone.normalise(x[last]))
+        self._make_frame(state, inputs.slots, self.backbone.normalise(x[last]), added=0)
 
     def decode(self, state: QwenState, slots: torch.Tensor) -> None:
         """One step: one more token of context and one frame for each row."""
@@ -66,9 +65,7 @@ class Talker:
         slots = slots.masked_fill(ended, state.scratch)
         x = self.step_input(state, slots)
         hidden = self.backbone.decode(x, state.cache, slots)
-        index = slots.long()
-        state.cache.lengths[index] = state.cache.lengths[index] + 1
-        self._make_frame(state, slots, hidden)
+        self._make_frame(state, slots, hidden, added=1)
 
     def embed_prompt(self, inputs: PrefillInputs) -> torch.Tensor:
         """Sums the sources each prompt row asks for; [tokens, hidden]."""
@@ -102,8 +99,13 @@ class Talker:
         state.sampling.rules.min_frames[slots] = torch.maximum(wanted, frames + MIN_PIECE_FRAMES)
         state.sampling.forget_end(slots)
 
-    def _make_frame(self, state: QwenState, slots: torch.Tensor, hidden: torch.Tensor) -> None:
-        """Draws a frame per row from [rows, hidden], then commits the rows that go on."""
+    def _make_frame(
+        self, state: QwenState, slots: torch.Tensor, hidden: torch.Tensor, added: int
+    ) -> None:
+        """Draws a frame per row from [rows, hidden], then commits the rows that go on.
+
+        `added` tokens of context are not in the slots' lengths yet.
+        """
         rows = slots.shape[0]
         frame = torch.empty(
             (rows, self.config.num_codebooks), dtype=torch.int32, device=slots.device
@@ -114,17 +116,21 @@ class Talker:
         first = self.depth.tables[0][frame[:, 0].long()]
         draw = partial(_draw, state, slots, frame)
         self.depth.frame(hidden, first, draw)
-        self._commit(state, slots.long(), frame)
+        self._commit(state, slots.long(), frame, added)
 
-    def _commit(self, state: QwenState, slots: torch.Tensor, frame: torch.Tensor) -> None:
-        """Stores frames, counts and status; a row that ends changes only its status."""
+    def _commit(
+        self, state: QwenState, slots: torch.Tensor, frame: torch.Tensor, added: int
+    ) -> None:
+        """Stores frames, counts and status; of a row that ends, nothing but that is read again."""
         first, made = frame[:, 0], state.num_frames[slots]
         before = state.codes[slots, (made.long() - 1).clamp(min=0), 0]
         is_repeat = (first == before) & (made > state.piece_start[slots])
         repeats = torch.where(is_repeat, state.repeats[slots] + 1, 0)
         is_end = first == self.config.codec_ids.eos
         is_full = made >= state.codes.shape[1]
-        is_full |= state.cache.lengths[slots] >= self.max_context_tokens
+        lengths = state.cache.lengths[slots] + added
+        state.cache.lengths[slots] = lengths
+        is_full |= lengths >= self.max_context_tokens
         may_end = made >= state.sampling.rules.min_frames[slots]
         is_stuck = ((repeats >= MAX_REPEATS) & may_end) | is_full
         status = torch.where(is_end, RowStatus.END, RowStatus.CONTINUE)
