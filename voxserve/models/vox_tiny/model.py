@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 
 from voxserve.core.errors import InvalidInput
@@ -19,13 +21,16 @@ from voxserve.models.vox_tiny.backbone import DepthTransformer, Talker
 from voxserve.models.vox_tiny.checkpoint import Tensors
 from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.decoder import Decoder
-from voxserve.models.vox_tiny.prompt import PromptWriter
+from voxserve.models.vox_tiny.prompt import PromptWriter, piece_budget
 from voxserve.models.vox_tiny.rows import StableRows, groups
 from voxserve.models.vox_tiny.sampling import DrawRule, draw, penalise
 from voxserve.models.vox_tiny.state import SlotRules, VoxTinyState
 
 _CONTEXT_TOKENS = 512
+_T = TypeVar("_T", int, float)
 _NOISE_ROWS = 2048
+# A second of one code is silence that does not end, or a note that got stuck.
+_MAX_REPEATS = 12
 VOICES = ("heart",)
 
 
@@ -104,9 +109,13 @@ class VoxTiny(SpeechModel):
         starts, slots = inputs.row_starts.tolist(), inputs.slots.tolist()
         last = []
         for start, end, slot in zip(starts, starts[1:], slots, strict=False):
-            x = self.talker.embed(inputs.ids[start:end], inputs.mask[start:end])
+            mask = inputs.mask[start:end]
+            x = self.talker.embed(inputs.ids[start:end], mask)
             last.append(self.talker.prompt(x, [cache[slot] for cache in state.kv]))
+            characters = int(mask[:, 0].sum()) - self.writer.extra_text_rows
             state.context[slot] = end - start
+            state.budget[slot] = state.num_frames[slot] + piece_budget(characters)
+            state.repeats[slot] = 0
         hidden = torch.cat(last)
         order = {slot: row for row, slot in enumerate(slots)}
         for group in groups(slots, self.row_sizes):
@@ -142,9 +151,9 @@ class VoxTiny(SpeechModel):
         uniforms = state.uniforms[index, frames.clamp(max=state.uniforms.shape[1] - 1)]
         normed = self.talker.normed(hidden)
         logits = torch.mm(normed, self.talker.head)
-        self._shape_logits(state, slots, logits)
+        self._shape_logits(state, slots, rules, logits)
         code = draw(logits, uniforms[:, 0], [rule.first for rule in rules])
-        ended = (code == self.config.end_code) | (frames >= state.codes.shape[1])
+        status = self._judge(state, index, frames, code)
         codes = [code.clamp(max=self.config.codebook_size - 1)]
         depth_rules = [rule.depth for rule in rules]
         logits, caches = self.depth.begin(normed, codes[0])
@@ -152,12 +161,17 @@ class VoxTiny(SpeechModel):
             if codebook > 1:
                 logits = self.depth.step(codes[-1], codebook, caches)
             codes.append(draw(logits, uniforms[:, codebook], depth_rules))
-        self._store(state, index, frames, torch.stack(codes, 1), ended)
+        self._store(state, index, frames, torch.stack(codes, 1), status)
 
-    def _shape_logits(self, state: VoxTinyState, slots: list[int], logits: torch.Tensor) -> None:
+    def _shape_logits(
+        self,
+        state: VoxTinyState,
+        slots: list[int],
+        rules: list[SlotRules],
+        logits: torch.Tensor,
+    ) -> None:
         """Applies what only some requests ask for: minimum length and repetition penalty."""
-        for row, slot in enumerate(slots):
-            rule = state.rules[slot]
+        for row, (slot, rule) in enumerate(zip(slots, rules, strict=True)):
             made = int(state.num_frames[slot])
             if made < rule.min_frames:
                 logits[row, self.config.end_code] = -torch.inf
@@ -165,20 +179,35 @@ class VoxTiny(SpeechModel):
                 earlier = state.codes[slot, :made, 0]
                 logits[row] = penalise(logits[row], earlier, rule.repetition_penalty)
 
+    def _judge(
+        self, state: VoxTinyState, index: torch.Tensor, frames: torch.Tensor, code: torch.Tensor
+    ) -> torch.Tensor:
+        """[rows] RowStatus: end token, runaway (frame budget, one code repeated), or go on."""
+        last = state.codes[index, (frames - 1).clamp(min=0), 0]
+        same = (code == last) & (frames > 0)
+        repeats = torch.where(same, state.repeats[index] + 1, 0).int()
+        state.repeats[index] = repeats
+        runaway = (frames >= state.budget[index]) | (repeats >= _MAX_REPEATS)
+        runaway &= frames >= state.min_frames[index]
+        full = (state.context[index] >= _CONTEXT_TOKENS) | (frames >= state.codes.shape[1])
+        status = torch.where(runaway | full, RowStatus.WATCHDOG, RowStatus.CONTINUE)
+        return torch.where(code == self.config.end_code, RowStatus.END, status)
+
     def _store(
         self,
         state: VoxTinyState,
         index: torch.Tensor,
         frames: torch.Tensor,
         codes: torch.Tensor,
-        ended: torch.Tensor,
+        status: torch.Tensor,
     ) -> None:
-        state.status[index] = torch.where(ended, RowStatus.END, RowStatus.CONTINUE).to(torch.int8)
-        going = ~ended
+        state.status[index] = status.to(torch.int8)
+        going = status == RowStatus.CONTINUE
         index, frames, codes = index[going], frames[going], codes[going]
-        state.codes[index, frames] = codes.int()
-        state.num_frames[index] = (frames + 1).int()
-        state.step_input[index] = self.talker.frame_input(codes)
+        if len(index):
+            state.codes[index, frames] = codes.int()
+            state.num_frames[index] = (frames + 1).int()
+            state.step_input[index] = self.talker.frame_input(codes)
 
     @torch.inference_mode()
     def codec(
@@ -211,5 +240,5 @@ class VoxTiny(SpeechModel):
         )
 
 
-def _default(value: float | None, otherwise: float) -> float:
+def _default(value: _T | None, otherwise: _T) -> _T:
     return otherwise if value is None else value

@@ -28,6 +28,9 @@ class SlotRules:
     min_frames: int
 
 
+_NO_REQUEST = SlotRules(DrawRule(0.0, 1, 1.0), DrawRule(0.0, 1, 1.0), 1.0, 0)
+
+
 class VoxTinyState(ModelState):
     """Tensors of all slots; the last row is scratch.
 
@@ -36,9 +39,12 @@ class VoxTinyState(ModelState):
     Attributes:
         kv: [layers][slots + 1, context, 2 * kv_heads, head_dim] keys, then values.
         context: [slots + 1] int32, rows of `kv` in use.
+        budget: [slots + 1] int32, `num_frames` at which the current piece counts as a runaway.
+        repeats: [slots + 1] int32, frames in a row with the first code of the last frame.
         step_input: [slots + 1, hidden], input of the next decode step.
         uniforms: [slots + 1, max_frames, codebooks], the request's draws.
         rules: Host-side rules per slot.
+        min_frames: [slots + 1] int32, of the rules.
         conv: Per causal convolution [slots + 1, kernel - 1, channels].
         pending: [slots + 1, channels], the block that waits for its look-ahead.
         source: [slots + 1, fft - hop] excitation not yet used up.
@@ -68,9 +74,12 @@ class VoxTinyState(ModelState):
             for _ in range(talker.layers)
         ]
         self.context = torch.zeros(rows, dtype=torch.int32)
+        self.budget = torch.zeros(rows, dtype=torch.int32)
+        self.repeats = torch.zeros(rows, dtype=torch.int32)
         self.step_input = torch.ones(rows, talker.hidden)
         self.uniforms = torch.zeros(rows, size.max_frames, config.num_codebooks)
-        self.rules: list[SlotRules | None] = [None] * rows
+        self.rules = [_NO_REQUEST] * rows
+        self.min_frames = torch.zeros(rows, dtype=torch.int32)
 
         self.conv = [torch.zeros(rows, taps, channels) for taps, channels in conv_shapes]
         self.pending = torch.zeros(rows, trunk_width)
@@ -83,9 +92,10 @@ class VoxTinyState(ModelState):
     def reset(self, slot: int, rules: SlotRules, uniforms: np.ndarray, noise_key: int) -> None:
         """Gives a slot to a new request."""
         self.rules[slot] = rules
+        self.min_frames[slot] = rules.min_frames
         self.uniforms[slot, : len(uniforms)] = torch.from_numpy(uniforms)
         self.noise_key[slot] = noise_key
-        for counter in (self.num_frames, self.status, self.context, self.phase):
+        for counter in (self.num_frames, self.status, self.context, self.repeats, self.phase):
             counter[slot] = 0
         for buffer in (*self.conv, self.pending, self.source, self.overlap):
             buffer[slot].zero_()

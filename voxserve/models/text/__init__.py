@@ -1,0 +1,1 @@
+"""Written English to words a small voice can read."""

@@ -1,0 +1,85 @@
+"""Numbers, money, dates, units and addresses to words, through kitten-text-processing.
+
+The library's grammar takes several milliseconds per character, so only the words that need it are
+handed over, each run of them with one word of context on both sides ("March 4, 1987", "in 1906").
+What it reads poorly (ranges, telephone numbers, long plain numbers) is rewritten before.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_NEEDS_GRAMMAR = re.compile(r"\d|[@$€£¥°]|\bwww\.|://|\w\.(?:com|org|net|edu|gov|io)\b", re.I)
+_ENDS_SENTENCE = re.compile(r"[.!?][)\"']*$")
+
+_TELEPHONE = re.compile(r"(?:\+?\d{1,3}[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])?\b\d{3}[ .-]\d{4}\b(?!-)")
+_RANGE = re.compile(r"(?<![\d.,-])(\d{1,4}) ?[-\u2013] ?(\d{1,4})(?![\d.,]*[\d-])")
+_LONG_NUMBER = re.compile(r"(?<![\d.,$€£¥#-])[1-9]\d{4,14}(?![\d-]|[.,]\d)")
+_SPEED = re.compile(r"(?<=\d)( ?)(km/h|kph|mph)\b", re.I)
+_SPEED_WORDS = {"km/h": "kilometers per hour", "kph": "kilometers per hour"}
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+# Corrections of what the grammar writes: American reading, as the voice was trained.
+_AND_IN_NUMBER = re.compile(
+    r"\b(hundred|thousand|million|billion) and (?=(?:one|two|three|four|five|six|seven|eight|nine"
+    r"|ten|eleven|twelve|\w+teen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|first"
+    r"|second|third|\w+th)\b)"
+)
+_CENTS = re.compile(r"\b(dollars?|euros?|pounds?) (?=(?:\w+ ){0,2}\w+ (?:cents?|pence)\b)")
+
+
+def spell_out(text: str) -> str:
+    """Text in which everything with digits, currency or addresses is words.
+
+    Args:
+        text: One line; words separated by single spaces.
+    """
+    if not _NEEDS_GRAMMAR.search(text):
+        return text
+    text = _TELEPHONE.sub(lambda match: _one_by_one(match.group()), text)
+    text = _RANGE.sub(r"\1 to \2", text)
+    text = _LONG_NUMBER.sub(lambda match: f"{int(match.group()):,}", text)
+    text = _SPEED.sub(lambda match: " " + _speed(match.group(2)), text)
+    words = text.split(" ")
+    out: list[str] = []
+    done = 0
+    for start, end in _windows(words):
+        out.extend(words[done:start])
+        out.append(_verbalise(" ".join(words[start:end])))
+        done = end
+    return " ".join([*out, *words[done:]])
+
+
+def _windows(words: list[str]) -> list[tuple[int, int]]:
+    """Runs of words that need the grammar, one word wider on each side, none overlapping."""
+    windows: list[tuple[int, int]] = []
+    for place, word in enumerate(words):
+        if not _NEEDS_GRAMMAR.search(word):
+            continue
+        start = place if place == 0 or _ENDS_SENTENCE.search(words[place - 1]) else place - 1
+        end = place + 1 if _ENDS_SENTENCE.search(word) else min(place + 2, len(words))
+        if windows and start < windows[-1][1]:
+            windows[-1] = windows[-1][0], end
+        else:
+            windows.append((start, end))
+    return windows
+
+
+@lru_cache(maxsize=4096)
+def _verbalise(window: str) -> str:
+    from kitten_text_processing import normalize_text
+
+    spoken = normalize_text(window, "en-US").replace("o 'clock", "o'clock")
+    spoken = _AND_IN_NUMBER.sub(r"\1 ", spoken)
+    return _CENTS.sub(r"\1 and ", spoken)
+
+
+def _one_by_one(number: str) -> str:
+    groups = re.findall(r"\d+", number)
+    spoken = ", ".join(" ".join(_DIGITS[int(digit)] for digit in group) for group in groups)
+    return f"plus {spoken}" if number.startswith("+") else spoken
+
+
+def _speed(unit: str) -> str:
+    return _SPEED_WORDS.get(unit.lower(), "miles per hour")
