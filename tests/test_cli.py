@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import socket
 import subprocess
 import sys
 import wave
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from voxserve import cli
+from voxserve.bench import decision
 from voxserve.commands import lab, notebooks
 
 
@@ -109,14 +112,22 @@ def test_say_without_an_audio_device(capsys, monkeypatch):
     assert "no audio output" in refused(capsys, "say", "Hi.")
 
 
-def test_an_interrupt_is_not_a_traceback(capsys, monkeypatch, tmp_path):
-    def interrupted(args: object) -> int:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("voxserve.commands.models.run", interrupted)
-    code, _, err = run(capsys, "models")
-    assert code == 130
-    assert err == "voxserve: interrupted\n"
+def test_an_interrupt_ends_a_say_at_once(tmp_path):
+    """Ctrl-C while it speaks: code 130, one line, no file, nothing hangs."""
+    words = [sys.executable, "-m", "voxserve", "say", "A sentence. " * 60, "--stream"]
+    out = str(tmp_path / "x.wav")
+    with subprocess.Popen(
+        [*words, "-o", out], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # the header
+        process.stdout.readline()  # the first chunk
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.endswith("voxserve: interrupted\n")
+    assert "Traceback" not in err
+    assert not Path(out).exists()
 
 
 def test_lab_refuses_a_busy_port(capsys, tmp_path):
@@ -189,7 +200,9 @@ def test_an_unwritable_folder_is_told(capsys, tmp_path):
     assert "file" in refused(capsys, "lab", str(tmp_path / "file"))
 
 
-def test_check_prints_a_table_and_writes_results(capsys, tmp_path):
+def test_check_prints_a_table_and_writes_results(capsys, tmp_path, monkeypatch):
+    quick = partial(decision.measure_decisions, 16, 50)
+    monkeypatch.setattr("voxserve.bench.check.measure_decisions", lambda running: quick())
     path = tmp_path / "results.json"
     code, out, _ = run(capsys, "check", "--only", "decision", "-o", str(path))
     assert code in (0, 1)

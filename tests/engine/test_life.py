@@ -107,6 +107,15 @@ def test_a_stream_keeps_its_engine_alive(make):
     assert_no_threads()
 
 
+def test_a_deleted_engine_takes_its_load_along(make):
+    make(name="kept").stop()
+    engine = Engine(name="kept")
+    engine.load("seedtts", rate_rps=0.001)
+    assert any(name.endswith("-load") for name in voxserve_threads())
+    del engine
+    assert_no_threads()
+
+
 def test_two_hundred_random_cancels_leave_nothing(make):
     engine = make(FakeModel(step_s=0.0005))
     executor = engine._service._executor

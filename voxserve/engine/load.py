@@ -13,6 +13,8 @@ from voxserve.core.workload import LiveLoad, Offered, Workload
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk
 
+# A thread that waits for a far arrival still notices that its engine was deleted.
+_LOOK_UP_S = 0.25
 _log = logging.getLogger("voxserve")
 
 
@@ -68,13 +70,13 @@ class BackgroundLoad:
 
     def _serve(self) -> None:
         try:
-            while not self._is_stopping:
+            while not self._is_stopping and self._intake.service.is_open:
                 with self._lock:
                     now_s = self._intake.clock.now_s()
                     due, next_s = self._live.due(now_s), self._live.next_s
                 for offered in due:
                     self._submit(offered)
-                self._changed.wait(min(next_s - now_s, 1.0))
+                self._changed.wait(min(next_s - now_s, _LOOK_UP_S))
                 self._changed.clear()
         except EngineError as error:
             _log.info("the background load ended with its engine: %s", error)
