@@ -15,7 +15,7 @@ const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, summary,
   await load("tracks.js");
 const { Mixer, floats } = await load("mixer.js");
 const { sparkPath } = await load("numbers.js");
-const { chunkText, figureOf } = await load("tracks.js", "draw.js", "inspect.js");
+const { chunkText, figureOf } = await load("page.js", "tracks.js", "draw.js", "inspect.js");
 
 const SCHEMA = {
   spans: ["lane", "kind", "batch", "start_s", "end_s"],
@@ -73,7 +73,7 @@ test("hit finds the span under the pointer and the nearest deadline", () => {
 });
 
 test("the slack axis covers what is there, within limits", () => {
-  assert.deepEqual(slackRange([]), { top: 0.33, floor: -0.0825 });
+  assert.deepEqual(slackRange([]), { top: 0.33, floor: -0.033 });
   assert.equal(slackRange([{ slack_s: 50 }]).top, 4);
   assert.equal(slackRange([{ slack_s: -50 }]).floor, -0.33);
 });

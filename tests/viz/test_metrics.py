@@ -30,7 +30,7 @@ def test_attainment_counts_late_stalled_and_failed_but_not_cancelled() -> None:
     summary = numbers.summary(5.0, ttfa_target_s=0.2)
     assert summary.num_ended == 4
     assert summary.attainment == pytest.approx(0.25)
-    assert summary.goodput_rps == pytest.approx(0.1)
+    assert summary.goodput_rps == pytest.approx(1 / 5)  # one in the five seconds so far
     assert summary.num_stalled == 1
     assert summary.ttfa_p50_s == pytest.approx(0.1)
 

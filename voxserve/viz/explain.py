@@ -82,4 +82,4 @@ def _blame(chunk: ChunkLife, waited_s: float) -> str:
 
 
 def _ms(value_s: float) -> str:
-    return f"{1000 * value_s:.0f} ms"
+    return f"{1000 * value_s:.0f} ms" if abs(value_s) < 1 else f"{value_s:.2f} s"

@@ -57,7 +57,7 @@ class LiveNumbers:
     window_s: float = 30.0
     requests: dict[int, RequestLife] = field(default_factory=dict[int, RequestLife])
     _spans: deque[LaneSpan] = field(default_factory=deque[LaneSpan])
-    _start_s: float | None = None
+    _first_s: float | None = None
 
     def add(self, records: Iterable[Record]) -> None:
         """Takes in a delta of the trace."""
@@ -72,6 +72,8 @@ class LiveNumbers:
     def _change(self, change: RequestChange) -> None:
         life = self.requests.setdefault(change.request_id, RequestLife(change.time_s))
         life.state = change.state
+        if self._first_s is None:
+            self._first_s = change.time_s
         if change.state.is_final:
             life.ended_s = change.time_s
 
@@ -98,13 +100,15 @@ class LiveNumbers:
             for life in lives
             if life.ended_s is not None and life.state is not RequestState.CANCELLED
         ]
+        since_s = now_s if self._first_s is None else self._first_s
+        seen_s = max(1.0, min(self.window_s, now_s - since_s))
         met = sum(life.meets(ttfa_target_s) for life in ended)
         return Numbers(
             window_s=self.window_s,
             ttfa_p50_s=_percentile(ttfas, 50),
             ttfa_p90_s=_percentile(ttfas, 90),
             attainment=met / len(ended) if ended else None,
-            goodput_rps=met / self.window_s,
+            goodput_rps=met / seen_s,
             num_stalled=sum(life.stall_s >= STALL_LIMIT_S for life in lives),
             stall_s=sum(life.stall_s for life in lives),
             lane_busy=self._busy(now_s),

@@ -28,6 +28,7 @@ from voxserve.viz.timeline import Timeline
 from voxserve.viz.toolbar import Toolbar
 
 DEFAULT_TEXT = "The small model speaks while you move the sliders, and every chunk has a deadline."
+HINT = "Hover over the picture for details; click a deadline or a slack mark for its story."
 NUMBERS_EVERY = 5  # ticks between two updates of the numbers: 2 Hz
 
 _log = logging.getLogger("voxserve")
@@ -77,6 +78,7 @@ class Workbench:
         self.toolbar = Toolbar(engine, self.controls, self.rate, self._tell, self._guarded)
         self._parts.top.children = [self._parts.header, *self.toolbar.widgets]
         self._connect()
+        self._tell("")
         self._publisher = Publisher(self._tick, self.report, f"voxserve-show-{engine.name}")
         _open[engine.name] = self
         self._publisher.start()
@@ -160,7 +162,7 @@ class Workbench:
         self._ticks += 1
 
     def _tell(self, words: str) -> None:
-        self._parts.detail.value = words
+        self._parts.detail.value = words or HINT
 
     def _select(self, request_id: int, index: int) -> None:
         self._tell(chunk_words(self.engine.trace, request_id, index))

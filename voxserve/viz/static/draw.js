@@ -150,22 +150,29 @@ function drawDeadlines(g, box, seen, view, theme) {
     g.fillRect(x, y + h - 7, xOf(box, view, c.delivered_s) - x, 7);
   }
   g.globalAlpha = 1;
-  for (const c of seen.chunks) drawDeadline(g, c, box, view, y, h, theme);
+  // Many met deadlines become a density; the missed ones stay opaque on top.
+  const faint = Math.min(1, 120 / seen.chunks.length);
+  for (const c of seen.chunks) if (!isLate(c)) drawMet(g, c, xOf(box, view, c.deadline_s), y, h, theme, faint);
+  for (const c of seen.chunks) if (isLate(c)) drawMissed(g, c, box, view, y + h / 2 - 3);
   for (const s of seen.heard) {
     triangle(g, xOf(box, view, s.time_s), y + h - 5, 6, COLOURS.heard, false);
   }
   g.lineWidth = 1;
 }
 
-function drawDeadline(g, c, box, view, y, h, theme) {
-  const middle = y + h / 2 - 3;
-  const x = xOf(box, view, c.deadline_s);
-  const late = isLate(c);
-  g.strokeStyle = late ? COLOURS.stall : theme.text;
-  g.lineWidth = late ? 2 : 1;
-  if (late) cross(g, x, middle, 4);
-  else line(g, x, y + h * 0.2, x, y + h * 0.7);
-  if (c.index === 0 && !late) disc(g, x, middle, 3.5, theme.text);
+function drawMet(g, c, x, y, h, theme, faint) {
+  g.globalAlpha = faint;
+  g.strokeStyle = theme.text;
+  line(g, x, y + h * 0.2, x, y + h * 0.7);
+  if (c.index === 0) disc(g, x, y + h / 2 - 3, 3.5, theme.text);
+  g.globalAlpha = 1;
+}
+
+function drawMissed(g, c, box, view, middle) {
+  g.strokeStyle = COLOURS.stall;
+  g.lineWidth = 2;
+  cross(g, xOf(box, view, c.deadline_s), middle, 4);
+  g.lineWidth = 1;
   if (c.stall_s > 0) triangle(g, xOf(box, view, c.delivered_s), middle, 6, COLOURS.stall, true);
 }
 
@@ -184,32 +191,40 @@ function drawSlack(g, box, chunks, view, theme) {
   const margin = slackY(box, range, view.margin);
   line(g, box.left, margin, box.right, margin);
   g.restore();
+  const isDense = chunks.length > 200;
+  g.globalAlpha = isDense ? 0.5 : 1;
   for (const c of chunks) {
     if (!Number.isFinite(c.slack_s)) continue;
     const x = xOf(box, view, c.launched_s);
     const y = slackY(box, range, c.slack_s);
     if (c.slack_s < 0) triangle(g, x, y, 5, COLOURS.stall, true);
-    else if (c.urgency === 0) diamond(g, x, y, 5, COLOURS.urgent);
-    else disc(g, x, y, 3.2, COLOURS.codec);
+    else if (c.urgency === 0) diamond(g, x, y, isDense ? 3 : 5, COLOURS.urgent);
+    else disc(g, x, y, isDense ? 1.6 : 3.2, COLOURS.codec);
   }
+  g.globalAlpha = 1;
 }
 
-/** Scale of the slack panel, in the left gutter (outside the clip of the data). */
+/** Scale of the slack panel, and the margin's name on a ground that keeps it readable. */
 export function drawSlackScale(g, box, chunks, view, theme) {
   const range = slackRange(chunks);
   g.font = theme.font;
   g.textAlign = "right";
   g.textBaseline = "middle";
   g.fillStyle = theme.faint;
-  g.fillText(`${range.top.toFixed(1)} s`, box.left - 8, box.slack.y + 6);
-  g.fillText("0", box.left - 8, slackY(box, range, 0));
+  for (const [value, text] of [[range.top, `${range.top.toFixed(1)} s`], [0, "0"]]) {
+    g.fillText(text, box.left - 8, Math.max(box.slack.y + 6, slackY(box, range, value)));
+  }
   g.fillStyle = theme.text;
   g.fillText("slack", box.left - 46, box.slack.y + 6);
-  g.textAlign = "left";
-  g.fillStyle = COLOURS.urgent;
-  g.textBaseline = "bottom";
   const text = `urgency margin ${Math.round(view.margin * 1000)} ms`;
-  g.fillText(text, box.left + 4, slackY(box, range, view.margin) - 1);
+  const y = slackY(box, range, view.margin);
+  g.textAlign = "left";
+  g.globalAlpha = 0.85;
+  g.fillStyle = theme.paper;
+  g.fillRect(box.left + 2, y - 14, g.measureText(text).width + 4, 13);
+  g.globalAlpha = 1;
+  g.fillStyle = theme.text;
+  g.fillText(text, box.left + 4, y - 7);
 }
 
 /** A chunk's life as one line above the lanes: ready, launched, delivered, due. */

@@ -1,7 +1,8 @@
 // The frozen view as a Plotly figure: every bar and chunk can be hovered and zoomed. Plotly comes
 // from the kernel once a page, so nothing is fetched from the internet or saved in the notebook.
 import { COLOURS, colourOf } from "./draw.js";
-import { isLate, seconds } from "./tracks.js";
+import { tell } from "./page.js";
+import { isLate, seconds, slackRange } from "./tracks.js";
 
 /** Resolves to Plotly, or rejects where the page forbids eval (the canvas view stays). */
 export function loadPlotly(model) {
@@ -21,7 +22,7 @@ export function loadPlotly(model) {
       }
     };
     model.on("msg:custom", onMessage);
-    model.send({ type: "need-plotly" });
+    tell(model, { type: "need-plotly" });
   });
   return globalThis.__voxservePlotly;
 }
@@ -139,6 +140,7 @@ function slackTraces(chunks, view, at) {
 }
 
 function plotLayout(seen, view, at, theme, names) {
+  const { top, floor } = slackRange(seen.chunks);
   const axis = { gridcolor: theme.line, zerolinecolor: theme.line, linecolor: theme.line };
   return {
     barmode: "overlay",
@@ -151,7 +153,7 @@ function plotLayout(seen, view, at, theme, names) {
     hoverlabel: { align: "left" },
     xaxis: { ...axis, anchor: "y2", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 4 } },
     yaxis: { ...axis, domain: [0.34, 1], categoryorder: "array", categoryarray: [...names].reverse() },
-    yaxis2: { ...axis, domain: [0, 0.28], title: { text: "slack, s" }, rangemode: "tozero" },
+    yaxis2: { ...axis, domain: [0, 0.28], title: { text: "slack, s" }, range: [floor, top] },
     shapes: seen.marks.map((m) => ({
       type: "line", x0: at(m.time_s), x1: at(m.time_s), y0: 0, y1: 1, yref: "paper",
       line: { dash: "dot", color: theme.text, width: 1 },

@@ -1,13 +1,13 @@
 // The listener: receives int16 PCM from the kernel, plays it once per kernel however many views
 // and browser tabs show it, reports buffer and underruns back.
 import { floats } from "./mixer.js";
+import { PAGE, tell } from "./page.js";
 import { Sound } from "./sound.js";
 import { Wave } from "./wave.js";
 
 const WORKLET = "__WORKLET__"; // filled in by Python with the joined worklet source
 const STATUS_EVERY_MS = 400;
 const HEARTBEAT_MS = 4000;
-const PAGE = (globalThis.__voxservePage ??= Math.random().toString(36).slice(2));
 
 export default () => {
   let sound = null;
@@ -27,7 +27,7 @@ export default () => {
       repaint();
     };
     const onState = () => {
-      model.send({ type: "state", page: PAGE, state: sound.context.state, mode: sound.mode });
+      tell(model, { type: "state", state: sound.context.state, mode: sound.mode });
       repaint();
     };
     const onMessage = (message, buffers) => {
@@ -53,13 +53,13 @@ export default () => {
     };
     const configure = () =>
       sound?.send({ type: "set", prebuffer_s: model.get("prebuffer_s"), tap: model.get("tap") });
-    const onLeave = () => isOurs() && model.send({ type: "bye", page: PAGE });
+    const onLeave = () => isOurs() && tell(model, { type: "bye" });
     const heartbeat = setInterval(() => isOurs() && sound && onState(), HEARTBEAT_MS);
     globalThis.addEventListener("pagehide", onLeave);
     model.on("msg:custom", onMessage);
     model.on("change:page", onPage);
     model.on("change:prebuffer_s change:tap", configure);
-    model.send({ type: "hello", page: PAGE });
+    tell(model, { type: "hello" });
     onPage();
     return () => {
       clearInterval(heartbeat);
@@ -93,7 +93,7 @@ export default () => {
     reportedMs = now;
     const taps = events.filter((e) => e.tap?.length).map((e) => e.tap.buffer);
     const bare = events.map(({ tap, ...event }) => ({ ...event, tapped: tap?.length ?? 0 }));
-    model.send({ type: "status", page: PAGE, events: bare, streams: current }, undefined, taps);
+    tell(model, { type: "status", events: bare, streams: current }, taps);
   }
 
   function render({ model, el }) {
@@ -107,7 +107,7 @@ export default () => {
     label.setAttribute("role", "status");
     el.append(button, canvas, label);
     button.onclick = async () => {
-      if (model.get("page") !== PAGE) model.send({ type: "claim", page: PAGE });
+      if (model.get("page") !== PAGE) tell(model, { type: "claim" });
       else await sound?.enable();
       repaint();
     };

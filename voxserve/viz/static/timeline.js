@@ -2,13 +2,14 @@
 // records into a Plotly figure.
 import { draw, drawSlackScale, themeOf } from "./draw.js";
 import { chunkText, figureOf, loadPlotly, spanText } from "./inspect.js";
+import { tell } from "./page.js";
 import { Tracks, hit, layoutOf, summary } from "./tracks.js";
 
 const NAMES = ["LM", "codec (backgr.)", "codec (urgent)", "deadlines"];
 const AHEAD_S = 1.5; // deadlines that are still to come are drawn right of "now"
 const SILENCE_MS = 3000; // no message for so long: the kernel is gone
 const REDUCED_MS = 500; // frame distance when the user asked for less motion
-const PAGE = (globalThis.__voxservePage ??= Math.random().toString(36).slice(2));
+const MANY_BARS = 3000;
 
 export default () => {
   let tracks = null;
@@ -28,11 +29,11 @@ export default () => {
       reportLag(model, message.sent_ms);
       views.forEach((view) => view.soon());
     };
-    const onVisibility = () => model.send({ type: "page", page: PAGE, hidden: document.hidden });
+    const onVisibility = () => tell(model, { type: "page", hidden: document.hidden });
     const watch = setInterval(() => views.forEach((view) => view.alive()), 1000);
     model.on("msg:custom", onMessage);
     document.addEventListener("visibilitychange", onVisibility);
-    model.send({ type: "hello", page: PAGE, hidden: document.hidden });
+    tell(model, { type: "hello", hidden: document.hidden });
     return () => {
       clearInterval(watch);
       model.off("msg:custom", onMessage);
@@ -46,7 +47,7 @@ export default () => {
     lagMs = Math.min(lagMs, delay);
     if (delay - lagMs > 1000) {
       lagMs = delay;
-      model.send({ type: "slow", page: PAGE });
+      tell(model, { type: "slow" });
     }
   }
 
@@ -111,9 +112,11 @@ export default () => {
 
     const freeze = (on) => {
       const view = liveView(model);
-      // All that is kept is there to pan to; the window is what was on screen.
-      frozen = on ? { view, seen: tracks.within(view.now - tracks.keepS, Infinity) } : null;
-      model.send({ type: "frozen", on });
+      // All that is kept is there to pan to, unless that is more than SVG can take.
+      const isMuch = tracks.spans.length > MANY_BARS;
+      const seen = tracks.within(isMuch ? view.from : view.now - tracks.keepS, Infinity);
+      frozen = on ? { view, seen } : null;
+      tell(model, { type: "frozen", on });
       views.forEach((view) => view.show());
     };
     const show = async () => {
@@ -143,7 +146,7 @@ export default () => {
 
     const select = (chunk) => {
       selected = chunk || null;
-      if (chunk) model.send({ type: "select", request_id: chunk.request_id, index: chunk.index });
+      if (chunk) tell(model, { type: "select", request_id: chunk.request_id, index: chunk.index });
       paint();
     };
     const point = (event) => {
@@ -162,7 +165,7 @@ export default () => {
     const pointed = ({ request_id, index }) => {
       if (pointedAt === `${request_id}/${index}`) return;
       pointedAt = `${request_id}/${index}`;
-      model.send({ type: "point", request_id, index });
+      tell(model, { type: "point", request_id, index });
     };
     canvas.onpointermove = point;
     canvas.onpointerleave = () => (tip.hidden = true);

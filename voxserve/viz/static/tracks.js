@@ -127,13 +127,18 @@ export function slackRange(chunks) {
     if (c.slack_s < least) least = c.slack_s;
   }
   top = Math.min(4, top * 1.1);
-  return { top, floor: Math.max(-top, Math.min(-0.25 * top, least * 1.1)) };
+  return { top, floor: Math.max(-top, Math.min(-0.1 * top, least * 1.1)) };
 }
 
-/** Pixel of a slack value; what lies outside the axis is drawn at its edge. */
+/** Pixel of a slack value on a square-root axis: what is near the margin matters most. */
 export function slackY(box, { top, floor }, slack) {
   const clipped = Math.max(floor, Math.min(top, slack));
-  return box.slack.y + (1 - (clipped - floor) / (top - floor)) * box.slack.h;
+  const [high, low] = [root(top), root(floor)];
+  return box.slack.y + (1 - (root(clipped) - low) / (high - low)) * box.slack.h;
+}
+
+function root(value) {
+  return Math.sign(value) * Math.sqrt(Math.abs(value));
 }
 
 /** The span or chunk under a pixel, or null: {kind: "span" | "chunk", row}. */
