@@ -151,6 +151,17 @@ class SettingsChanged:
     settings: Settings
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    """Another scheduling policy, effective at the next scheduling point.
+
+    Attributes:
+        policy: A `sched.policy.Policy`; None goes back to the one that the settings name.
+    """
+
+    policy: object | None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class StepDone:
     """A prefill or decode job ended.
@@ -216,6 +227,7 @@ Event = (
     | Cancel
     | Fail
     | SettingsChanged
+    | PolicyChanged
     | StepDone
     | CodecDone
     | JobFailed

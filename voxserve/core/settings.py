@@ -79,7 +79,7 @@ class Prepared:
 
 
 LANE_MODES = ("partitioned_urgent", "partitioned", "two_streams", "time_sharing")
-POLICIES = ("urgency",)
+POLICIES = ("urgency", "startup_steady", "throughput")
 ADMISSIONS = ("deadline_aware", "prefill_first")
 OVERLOADS = ("off",)
 _CHOICES = {

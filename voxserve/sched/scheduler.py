@@ -26,6 +26,7 @@ from voxserve.core.jobs import (
     LaneName,
     ListenerReport,
     Notice,
+    PolicyChanged,
     SettingsChanged,
     StepDone,
     TextArrived,
@@ -107,6 +108,8 @@ class Scheduler:
             self._job_failed(now_s, event)
         elif isinstance(event, SettingsChanged):
             self._change_settings(now_s, event.settings)
+        elif isinstance(event, PolicyChanged):
+            self._change_policy(now_s, event.policy)
         elif isinstance(event, TextArrived):
             text_arrived(board, now_s, event.request_id, event.num_tokens, event.complete)
         else:
@@ -215,6 +218,15 @@ class Scheduler:
             codec_failed(self.board, now_s, entry, event.error)
         else:
             step_failed(self.board, now_s, entry, event.error)
+
+    def _change_policy(self, now_s: float, policy: object | None) -> None:
+        board = self.board
+        old = board.policy
+        new = make_policy(board.settings.policy) if policy is None else policy
+        assert isinstance(new, Policy), f"{new!r} is not a Policy"
+        board.policy = new
+        if board.record is not None:
+            board.record(SettingChange(now_s, "policy", old.name, board.policy.name))
 
     def _change_settings(self, now_s: float, settings: Settings) -> None:
         board = self.board
