@@ -20,6 +20,8 @@ from voxserve.runtime.measured_cost import MeasuredCost
 
 _TEXT = "The engine times itself with a short sentence."
 _ROWS = (1, 4)
+_PROMPTS = (1, 2)
+_SPOKEN_TOKENS = 64  # context of a decode row beyond its prompt, about the middle of a sentence
 _FRAMES = (2, 10)
 _REPEATS = 2
 _PATIENCE_S = 60.0
@@ -54,7 +56,7 @@ class _Stages:
     def backbone(self) -> tuple[dict[int, float], dict[int, float]]:
         """Seconds of a prefill by tokens, and of a decode step by rows."""
         piece = self._request.pieces[0]
-        prefill_s = {rows * piece.num_tokens: self._time(self._prefill, rows) for rows in _ROWS}
+        prefill_s = {n * piece.num_tokens: self._time(self._prefill, n) for n in _PROMPTS}
         return prefill_s, {rows: self._time(self._decode, rows) for rows in _ROWS}
 
     def codec(self) -> dict[int, dict[int, float]]:
@@ -71,7 +73,8 @@ class _Stages:
 
     def _decode(self, rows: int) -> None:
         slots = torch.arange(rows, dtype=torch.int32)
-        self._model.decode(self._state, slots, self._model.info.max_context_tokens)
+        tokens = self._request.pieces[0].num_tokens + _SPOKEN_TOKENS
+        self._model.decode(self._state, slots, min(tokens, self._model.info.max_context_tokens))
 
     def _codec(self, rows: int, frames: int) -> None:
         slots = torch.arange(rows, dtype=torch.int32)
