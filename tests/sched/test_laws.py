@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from voxserve.core.jobs import Cancel, ChunkDelivered, Fail, RequestEnded, SettingsChanged
 from voxserve.core.request import RequestState
-from voxserve.core.settings import ADMISSIONS, LANE_MODES, POLICIES, Prepared, Settings, Split
+from voxserve.core.settings import (
+    ADMISSIONS,
+    LANE_MODES,
+    OVERLOADS,
+    POLICIES,
+    Prepared,
+    Settings,
+    Split,
+)
 from voxserve.sim.fake import FAKE_PREPARED, FakeWorld, TableCost
 
 _SMALL = replace(
@@ -44,6 +52,7 @@ changes = st.lists(
             optional={
                 "lane_mode": st.sampled_from(LANE_MODES),
                 "admission": st.sampled_from(ADMISSIONS),
+                "overload": st.sampled_from(OVERLOADS),
                 "policy": st.sampled_from(POLICIES),
                 "sm_split": st.sampled_from(FAKE_PREPARED.splits),
                 "background_batch": st.integers(1, 4),

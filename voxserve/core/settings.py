@@ -81,7 +81,7 @@ class Prepared:
 LANE_MODES = ("partitioned_urgent", "partitioned", "two_streams", "time_sharing")
 POLICIES = ("urgency", "startup_steady", "throughput")
 ADMISSIONS = ("deadline_aware", "prefill_first")
-OVERLOADS = ("off",)
+OVERLOADS = ("shed", "prefill_first", "off")
 _CHOICES = {
     "lane_mode": LANE_MODES,
     "policy": POLICIES,

@@ -20,7 +20,7 @@ def admit(board: Board, now_s: float) -> list[ActiveRequest]:
     deferred for `max_prefill_defer_s`, every prompt that fits.
     """
     fitting = _fitting(board)
-    if not fitting or board.settings.admission == "prefill_first":
+    if not fitting or board.admission == "prefill_first":
         return fitting
     slack_s = smallest_slack_s(board, now_s)
     in_time = _in_time(board, fitting, slack_s)

@@ -57,6 +57,8 @@ class Board:
         requests: By id, until the request has ended.
         jobs: In flight, by job id; `lanes` lists their ids per lane, oldest first.
         lm_split, codec_split: The split each lane runs on (they follow the setting one by one).
+        released_s: When the last slots came back.
+        is_overloaded: See `overload`.
         wake_s: The earliest timer that the last decision left.
     """
 
@@ -90,6 +92,8 @@ class Board:
         self.lanes: dict[LaneName, list[int]] = {lane: [] for lane in LaneName}
         self.lm_split = self.codec_split = settings.sm_split
         self.notices: list[Notice] = []
+        self.released_s: deque[float] = deque(maxlen=32)
+        self.is_overloaded = False
         self.wake_s = np.inf
         self._next_job_id = 0
 
@@ -102,6 +106,13 @@ class Board:
     def has_urgent_lane(self) -> bool:
         """Whether urgent chunks have a lane of their own."""
         return self.settings.lane_mode == "partitioned_urgent"
+
+    @property
+    def admission(self) -> str:
+        """The admission in force: overload can put `prefill_first` in its place."""
+        if self.is_overloaded and self.settings.overload == "prefill_first":
+            return "prefill_first"
+        return self.settings.admission
 
     def lm_partition(self, split: Split) -> Partition:
         """Where a decode step runs."""

@@ -12,6 +12,7 @@ from voxserve.core.playback import BoolArray
 from voxserve.core.settings import Split
 from voxserve.sched.board import Board
 from voxserve.sched.estimates import bucket_for
+from voxserve.sched.overload import Overload
 from voxserve.sched.policy import BackgroundView, HeadChunks
 from voxserve.sched.split import follow_codec_split
 
@@ -30,8 +31,9 @@ _REASONS = (
 class CodecLanes:
     """Both codec lanes' decisions."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, overload: Overload) -> None:
         self._board = board
+        self._overload = overload
 
     def next_jobs(self, now_s: float, lm_is_idle: bool) -> list[CodecJob]:
         """Batches for the lanes that are idle, urgent first; sets the timers of what waits."""
@@ -187,6 +189,7 @@ class CodecLanes:
         )
         cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
         entry = board.start(job, slots, heads.now_s + cost_s)
+        self._overload.launched(heads.now_s, slots)
         entry.chunks = chunks
         table.is_head[slots] = False
         table.is_busy[slots] = True

@@ -49,7 +49,7 @@ def _wanted_rows(board: Board, now_s: float, entry: InFlight, failed: dict[int, 
             continue
         _record(board, _only(entry, [row]), None, (0,), [None], [0.0])
         if owner.state.is_final:
-            release(board, owner)
+            release(board, now_s, owner)
         else:
             end(board, now_s, owner, RequestState.FAILED, failed[row])
     return rows

@@ -10,14 +10,14 @@ from voxserve.sched.board import Board
 from voxserve.sched.state import ActiveRequest
 
 
-def arrive(board: Board, now_s: float, spec: RequestSpec) -> None:
-    """Queues a request, or refuses one that no pool could ever hold."""
+def arrive(board: Board, now_s: float, spec: RequestSpec, refusal: str = "") -> None:
+    """Queues a request; refuses one that no pool could ever hold, or for the reason given."""
     assert spec.request_id not in board.requests, f"request id {spec.request_id} used twice"
     request = ActiveRequest(spec)
     if not spec.text_complete:
         request.text_frames = 1
     board.requests[spec.request_id] = request
-    refusal = _refusal(board, request)
+    refusal = _refusal(board, request) or refusal
     if refusal:
         end(board, now_s, request, RequestState.REJECTED, refusal)
         return
@@ -57,7 +57,7 @@ def end(
     stop_generating(board, request)
     table.is_head[slot] = False
     table.is_over[slot] = True
-    release(board, request)
+    release(board, now_s, request)
 
 
 def stop_generating(board: Board, request: ActiveRequest) -> None:
@@ -68,7 +68,7 @@ def stop_generating(board: Board, request: ActiveRequest) -> None:
     table.discard_launched(slot)
 
 
-def release(board: Board, request: ActiveRequest) -> None:
+def release(board: Board, now_s: float, request: ActiveRequest) -> None:
     """Returns what no job uses any more: pages after the last step, then the slot."""
     table, slot = board.table, request.slot
     if table.launched[slot] > 0 or not table.has_ended[slot]:
@@ -78,6 +78,7 @@ def release(board: Board, request: ActiveRequest) -> None:
     if request.state.is_final and not table.is_busy[slot]:
         table.close(slot)
         board.notices.append(SlotReleased(slot, request.request_id))
+        board.released_s.append(now_s)
 
 
 def _refusal(board: Board, request: ActiveRequest) -> str:

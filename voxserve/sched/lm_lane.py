@@ -136,7 +136,7 @@ class LmLane:
         """Rows of a step that cannot hold everybody, ascending by slot."""
         board, table = self._board, self._board.table
         order = table.order[rows]
-        if board.settings.admission == "prefill_first":
+        if board.admission == "prefill_first":
             keys: FloatArray = order.astype(np.float64)
         else:
             view = RunningView(

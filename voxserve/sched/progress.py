@@ -41,7 +41,7 @@ def step_done(board: Board, now_s: float, event: StepDone) -> None:
     _frames_made(board, now_s, made)
     for row in np.flatnonzero(is_live & (status != RowStatus.CONTINUE)).tolist():
         _sequence_ended(board, now_s, int(slots[row]), RowStatus(int(status[row])))
-    _let_go(board, slots[~is_live])
+    _let_go(board, now_s, slots[~is_live])
 
 
 def step_failed(board: Board, now_s: float, entry: InFlight, message: str) -> None:
@@ -52,7 +52,7 @@ def step_failed(board: Board, now_s: float, entry: InFlight, message: str) -> No
     live: list[int] = entry.slots[is_live].tolist()
     for slot in live:
         _fail(board, now_s, slot, message)
-    _let_go(board, entry.slots[~is_live])
+    _let_go(board, now_s, entry.slots[~is_live])
 
 
 def text_arrived(board: Board, now_s: float, request_id: int, num: int, is_all: bool) -> None:
@@ -81,12 +81,12 @@ def _live_rows(board: Board, slots: IntArray) -> BoolArray:
     return is_live
 
 
-def _let_go(board: Board, slots: IntArray) -> None:
+def _let_go(board: Board, now_s: float, slots: IntArray) -> None:
     slot_list: list[int] = slots.tolist()
     for slot in slot_list:
         owner = board.table.owner[slot]
         if owner is not None:
-            release(board, owner)
+            release(board, now_s, owner)
 
 
 def _start_running(board: Board, now_s: float, slots: IntArray) -> None:
@@ -146,7 +146,7 @@ def _stream_ended(board: Board, now_s: float, request: ActiveRequest, reason: Fi
         end(board, now_s, request, RequestState.DONE)
         return
     change_state(board, request, RequestState.DRAINING, now_s)
-    release(board, request)
+    release(board, now_s, request)
 
 
 def _fail(board: Board, now_s: float, slot: int, message: str) -> None:

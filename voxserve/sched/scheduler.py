@@ -40,6 +40,7 @@ from voxserve.sched.delivery import codec_done, codec_failed
 from voxserve.sched.life import arrive, end
 from voxserve.sched.listener import listener_report
 from voxserve.sched.lm_lane import LmLane
+from voxserve.sched.overload import Overload
 from voxserve.sched.policies import make_policy
 from voxserve.sched.policy import Policy
 from voxserve.sched.progress import step_done, step_failed, text_arrived
@@ -88,7 +89,8 @@ class Scheduler:
             policy,
         )
         self._lm = LmLane(self.board)
-        self._codec = CodecLanes(self.board)
+        self._overload = Overload(self.board)
+        self._codec = CodecLanes(self.board, self._overload)
         self._codec_had_turn = True
 
     def on_event(self, now_s: float, event: Event) -> None:
@@ -99,7 +101,8 @@ class Scheduler:
         elif isinstance(event, CodecDone):
             codec_done(board, now_s, event)
         elif isinstance(event, Arrival):
-            arrive(board, now_s, event.spec)
+            self._overload.update(now_s)
+            arrive(board, now_s, event.spec, self._overload.refusal(now_s, event.spec))
         elif isinstance(event, Cancel):
             self._end(now_s, event.request_id, RequestState.CANCELLED, "")
         elif isinstance(event, Fail):
@@ -120,6 +123,7 @@ class Scheduler:
         """Jobs to launch now, urgent work first; call it after each batch of events and timer."""
         board = self.board
         board.wake_s = np.inf
+        self._overload.update(now_s)
         if board.settings.lane_mode == "time_sharing":
             return self._take_turns(now_s)
         if board.settings.lane_mode == "two_streams" and board.jobs:
@@ -153,6 +157,11 @@ class Scheduler:
     def policy(self) -> Policy:
         """The policy in force."""
         return self.board.policy
+
+    @property
+    def is_overloaded(self) -> bool:
+        """Whether more is offered than can be served in time."""
+        return self.board.is_overloaded
 
     @property
     def num_waiting(self) -> int:

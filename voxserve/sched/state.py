@@ -92,6 +92,7 @@ class SlotTable:
         is_busy: A chunk is on a codec lane.
         busy_until_s: When that is expected to end.
         has_listener: False: no deadlines.
+        ramp, ramp_length: Chunk sizes, the last one repeated; how many were given.
         is_playing: Audio was delivered.
         deadline_s: When the audio delivered runs out; arrival + target before the first audio;
             infinite without a listener. SLO accounting uses this one.
@@ -127,6 +128,7 @@ class SlotTable:
         self.busy_until_s = floats()
         self.has_listener, self.is_playing = bools(), bools()
         self.deadline_s, self.due_s = floats(), floats()
+        self.ramp_length = ints()
         self.ramp = np.ones((num_slots, max_ramp), dtype=np.int64)
         self._next_order = 0
 
@@ -160,6 +162,7 @@ class SlotTable:
         width = self.ramp.shape[1]
         ramp = spec.chunk_ramp[:width]
         self.ramp[slot] = (*ramp, *(ramp[-1:] * (width - len(ramp))))
+        self.ramp_length[slot] = len(ramp)
         self.next_frames[slot] = ramp[0]
         self.border[slot] = ramp[0] + lookahead_frames
 

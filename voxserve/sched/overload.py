@@ -1,0 +1,187 @@
+"""Notices that more is offered than can be served in time, and says whom to refuse.
+
+Overload is entered when the oldest waiting request's predicted TTFA has exceeded its target for a
+second, or when over a fifth of the continuation chunks of the last second were urgent; it is left
+when predictions have stayed below 0.7 of the target for two seconds and chunks have slack again.
+While it lasts, requests that would be too late anyway are refused at arrival (`shed`), or prompts
+are prefilled at once (`prefill_first`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+import numpy as np
+
+from voxserve.core.events import OverloadChange
+from voxserve.core.jobs import LaneName, Partition
+from voxserve.core.request import RequestSpec
+from voxserve.sched.board import Board
+from voxserve.sched.slack import smallest_slack_s
+from voxserve.sched.state import ActiveRequest, IntArray
+
+ENTER_S, LEAVE_S = 1.0, 2.0
+LEAVE_RATIO = 0.7  # of the target
+URGENT_SHARE, WINDOW_S, MIN_CHUNKS = 0.2, 1.0, 10
+_GAP_S = 0.25  # a queue that is empty for this long ends a spell of late predictions
+
+
+class Overload:
+    """Watches predictions and classes; `board.is_overloaded` is its verdict."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._late_since_s: float | None = None
+        self._last_late_s = -math.inf
+        self._calm_since_s: float | None = None
+        self._launched: deque[tuple[float, int, int]] = deque()  # time, chunks, urgent ones
+        self._num_chunks = 0
+        self._num_urgent = 0
+        self._counts_since_s = math.inf  # from then on a whole window has been seen
+
+    def update(self, now_s: float) -> None:
+        """Looks at the oldest waiting request; call it before every decision."""
+        board = self._board
+        if board.settings.overload == "off" or not board.policy.has_deadlines:
+            self._set(now_s, False, "turned off")
+            return
+        oldest = next((r for r in board.waiting if r.spec.has_listener), None)
+        ratio = 0.0
+        if oldest is not None:
+            ratio = self._oldest_ttfa_s(now_s, oldest) / oldest.spec.ttfa_target_s
+        elif now_s - self._last_late_s < _GAP_S:
+            return
+        self._judge(now_s, ratio)
+
+    def refusal(self, now_s: float, spec: RequestSpec) -> str:
+        """Why a request arriving now is hopeless; "" if it is not, or nothing is refused."""
+        board = self._board
+        if not board.is_overloaded or board.settings.overload != "shed" or not spec.has_listener:
+            return ""
+        ttfa_s = self._new_ttfa_s(now_s, spec)
+        self._judge(now_s, ttfa_s / spec.ttfa_target_s)
+        if ttfa_s > spec.ttfa_target_s:
+            return (
+                f"overloaded: first audio is predicted after {ttfa_s * 1e3:.0f} ms, "
+                f"the target is {spec.ttfa_target_s * 1e3:.0f} ms; try again later"
+            )
+        if self._is_short_of_slack(now_s):
+            share = 100.0 * self._num_urgent / self._num_chunks
+            return (
+                f"overloaded: {share:.0f} % of the chunks are urgent already, so this stream "
+                "would stall; try again later"
+            )
+        return ""
+
+    def launched(self, now_s: float, slots: IntArray) -> None:
+        """Counts continuation chunks by class as they leave; those of the ramp do not count."""
+        table = self._board.table
+        is_steady = (table.num_done[slots] >= table.ramp_length[slots]) & table.is_playing[slots]
+        is_steady &= table.has_listener[slots]
+        count = int(np.count_nonzero(is_steady))
+        if count:
+            urgent = int(np.count_nonzero(table.is_urgent[slots] & is_steady))
+            self._launched.append((now_s, count, urgent))
+            self._num_chunks += count
+            self._num_urgent += urgent
+
+    def _judge(self, now_s: float, ratio: float) -> None:
+        """Takes a prediction (in units of its target) as evidence."""
+        if ratio > 1.0:
+            self._last_late_s = now_s
+            if self._late_since_s is None:
+                self._late_since_s = now_s
+        else:
+            self._late_since_s = None
+        is_short = self._is_short_of_slack(now_s)
+        if ratio >= LEAVE_RATIO or is_short:
+            self._calm_since_s = None
+        elif self._calm_since_s is None:
+            self._calm_since_s = now_s
+        if is_short:
+            self._set(now_s, True, f"over {URGENT_SHARE:.0%} of continuation chunks are urgent")
+        elif self._late_since_s is not None and now_s - self._late_since_s >= ENTER_S:
+            self._set(now_s, True, f"predicted TTFA over the target for {ENTER_S:.0f} s")
+        elif self._calm_since_s is not None and now_s - self._calm_since_s >= LEAVE_S:
+            self._set(now_s, False, f"below {LEAVE_RATIO} of the target for {LEAVE_S:.0f} s")
+
+    def _set(self, now_s: float, is_active: bool, why: str) -> None:
+        board = self._board
+        if board.is_overloaded == is_active:
+            return
+        board.is_overloaded = is_active
+        self._late_since_s = self._calm_since_s = None
+        if board.record is not None:
+            board.record(OverloadChange(now_s, is_active, why))
+
+    def _is_short_of_slack(self, now_s: float) -> bool:
+        while self._launched and self._launched[0][0] <= now_s - WINDOW_S:
+            _, count, urgent = self._launched.popleft()
+            self._num_chunks -= count
+            self._num_urgent -= urgent
+            self._counts_since_s = min(self._counts_since_s, now_s)
+        is_full = now_s >= self._counts_since_s
+        is_short = self._num_urgent > URGENT_SHARE * self._num_chunks
+        return is_full and is_short and self._num_chunks >= MIN_CHUNKS
+
+    def _oldest_ttfa_s(self, now_s: float, request: ActiveRequest) -> float:
+        limit_s = 0.0
+        if request.deferred_since_s is not None and self._board.admission == "deadline_aware":
+            limit_s = request.deferred_since_s + self._board.settings.max_prefill_defer_s - now_s
+        wait_s = max(limit_s, self._slot_wait_s(1), 0.0)
+        waited_s = now_s - request.spec.arrival_s
+        return waited_s + wait_s + self._service_s(now_s, request.spec, request.prompt_tokens, 1)
+
+    def _new_ttfa_s(self, now_s: float, spec: RequestSpec) -> float:
+        board = self._board
+        tokens = sum(r.prompt_tokens for r in board.waiting) + spec.prompt_tokens[0]
+        count = len(board.waiting) + 1
+        wait_s = max(self._deferral_s(now_s, tokens, count), self._slot_wait_s(count))
+        return now_s - spec.arrival_s + wait_s + self._service_s(now_s, spec, tokens, count)
+
+    def _deferral_s(self, now_s: float, tokens: int, count: int) -> float:
+        board = self._board
+        if board.admission != "deadline_aware":
+            return 0.0
+        limit_s = board.settings.max_prefill_defer_s
+        if board.waiting and board.waiting[0].deferred_since_s is not None:
+            return max(0.0, board.waiting[0].deferred_since_s + limit_s - now_s)
+        prefill_s = board.estimates.prefill_s(tokens, count, board.lm_split)
+        return limit_s if smallest_slack_s(board, now_s) < prefill_s else 0.0
+
+    def _slot_wait_s(self, count: int) -> float:
+        """Until so many slots are free, at the pace at which they came back lately."""
+        board = self._board
+        table = board.table
+        free = min(len(table.free), board.settings.max_running - table.num_held)
+        missing = count - max(free, 0)
+        released_s = board.released_s
+        if missing <= 0 or len(released_s) < 2:
+            return 0.0
+        return missing * (released_s[-1] - released_s[0]) / (len(released_s) - 1)
+
+    def _service_s(self, now_s: float, spec: RequestSpec, tokens: int, count: int) -> float:
+        """From its turn on: the step in flight, prefill, first chunk's steps, queue and decode."""
+        board, table = self._board, self._board.table
+        in_lane = board.lanes[LaneName.LM]
+        busy_s = max(0.0, board.jobs[in_lane[-1]].ends_s - now_s) if in_lane else 0.0
+        bucket = board.prepared.prefill_buckets[-1]
+        rounds = math.ceil(tokens / bucket)
+        step_s = board.step_s()
+        prefill_s = board.estimates.prefill_s(min(tokens, bucket), count, board.lm_split)
+        starting = int(np.count_nonzero(table.is_active & ~table.is_playing)) + count
+        crowd = max(1.0, starting / board.settings.max_decode_batch)
+        frames = spec.chunk_ramp[0] + board.lookahead_frames
+        partition = Partition.WHOLE
+        if not board.has_urgent_lane:
+            partition = board.codec_partition(board.codec_split)
+        codec_s = board.estimates.codec_s(1, spec.chunk_ramp[0], board.codec_split, partition)
+        queued = int(np.count_nonzero(table.is_head & table.is_urgent))
+        batches = 1 + queued // board.settings.urgent_batch
+        return (
+            busy_s
+            + rounds * prefill_s
+            + (rounds - 1 + (frames - 1) * crowd) * step_s
+            + batches * codec_s
+        )
