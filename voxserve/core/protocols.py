@@ -83,6 +83,22 @@ class Executor(Protocol):
         ...
 
 
+@runtime_checkable
+class TextExecutor(Executor, Protocol):
+    """An executor of a model that takes streamed text."""
+
+    def append_text(self, slot: int, start: int, ids: NDArray[np.int32], is_complete: bool) -> None:
+        """Queues text tokens for a slot on the LM lane, behind what it has.
+
+        Args:
+            slot: Its first prefill was launched.
+            start: Tokens appended before.
+            ids: [tokens], possibly none.
+            is_complete: These were the last.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """A snapshot of counters for displays (all since start, times in seconds).

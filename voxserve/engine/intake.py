@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from voxserve.core.clock import Clock
 from voxserve.core.errors import InvalidInput
@@ -13,10 +13,11 @@ from voxserve.core.request import RequestSpec
 from voxserve.core.workload import Utterance
 from voxserve.engine.sentences import text_of
 from voxserve.engine.service import Service, Sink
+from voxserve.engine.streamed_text import StreamedText
 
 if TYPE_CHECKING:
     from voxserve.engine.build import Preparer
-    from voxserve.models.base import PreparedRequest, SpeechOptions
+    from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
 
 PrepareLoad = Callable[[Utterance, int], Any]  # utterance, seed -> prepared request
 COLLECTED = "the model takes whole texts, so the pieces were collected before speaking"
@@ -63,6 +64,27 @@ class Intake:
         self._check_length(request)
         return replace(request, notes=(*request.notes, COLLECTED)) if collected else request
 
+    def stream_text(self, text: object) -> StreamedText | None:
+        """Text in pieces, where the model can speak it as it arrives; None otherwise."""
+        if isinstance(text, str) or not self.model.info.accepts_streamed_text:
+            return None
+        return StreamedText(cast("SpeechModel", self.model), cast("Iterable[str]", text))
+
+    def prepare_streamed(self, text: StreamedText, options: dict[str, Any]) -> PreparedRequest:
+        """The request of a streamed text, once its first token is there.
+
+        A request that nothing else limits ends where the device's slots do.
+
+        Raises:
+            InvalidInput: Nothing to say, an unknown option, voice or language.
+        """
+        request = text.begin(speech_options(options))
+        if not request.is_text_complete:
+            limit = self.service.prepared.max_request_frames
+            request = replace(request, max_frames=min(request.max_frames, limit))
+        self._check_length(request)
+        return request
+
     def prepare_utterance(self, utterance: Utterance, seed: int) -> PreparedRequest:
         """The request of a workload's utterance.
 
@@ -98,6 +120,7 @@ class Intake:
             chunk_ramp=ramp,
             has_listener=has_listener,
             ttfa_target_s=settings.ttfa_target_s,
+            text_complete=request.is_text_complete,
         )
         self.service.submit(spec, request, sink)
         return spec.request_id

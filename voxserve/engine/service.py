@@ -31,8 +31,9 @@ from voxserve.core.jobs import (
     RequestEnded,
     SettingsChanged,
     SlotReleased,
+    TextArrived,
 )
-from voxserve.core.protocols import EngineStats, Executor, JobResult
+from voxserve.core.protocols import EngineStats, Executor, JobResult, TextExecutor
 from voxserve.core.request import RequestSpec, RequestState
 from voxserve.core.settings import START_ONLY, Settings
 from voxserve.engine.host import tuning
@@ -53,10 +54,20 @@ class Sink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Text:
+    request_id: int
+    ids: NDArray[np.int32]
+    is_complete: bool
+
+
 @dataclass(slots=True, eq=False)
 class _Served:
     prepared: Any
     sink: Sink | None
+    slot: int = -1  # once its first prefill was launched
+    text: list[_Text] = field(default_factory=list)  # streamed, waiting for the slot
+    num_text: int = 0  # tokens in the slot
     pcm: dict[int, NDArray[np.int16]] = field(default_factory=dict)  # decoded, by chunk index
 
 
@@ -89,7 +100,7 @@ class Service:
         self._clock = clock
         self._name = name
         self._gate = threading.Lock()  # submission, settings and the end
-        self._inbox: deque[Event] = deque()
+        self._inbox: deque[Event | _Text] = deque()
         self._served: dict[int, _Served] = {}
         self._codec_chunks: dict[int, tuple[ChunkRef, ...]] = {}  # by job, while in flight
         self._open_slots: dict[int, int] = {}
@@ -135,6 +146,11 @@ class Service:
     def tell(self, event: Event) -> None:
         """Passes an event to the scheduler; nothing happens once the engine has ended."""
         self._inbox.append(event)
+        self._executor.wake()
+
+    def add_text(self, request_id: int, ids: NDArray[np.int32], is_complete: bool) -> None:
+        """Adds text tokens to a request whose text is streamed; ignored once it has ended."""
+        self._inbox.append(_Text(request_id, ids, is_complete))
         self._executor.wake()
 
     def is_active(self, request_id: int) -> bool:
@@ -230,7 +246,11 @@ class Service:
         now_s = self._clock.now_s()
         self._note_delay(now_s, results)
         while self._inbox:
-            self._scheduler.on_event(now_s, self._inbox.popleft())
+            item = self._inbox.popleft()
+            if isinstance(item, _Text):
+                self._take_text(now_s, item)
+            else:
+                self._scheduler.on_event(now_s, item)
         for result in results:
             self._take_result(now_s, result)
         jobs = self._scheduler.next_jobs(now_s)
@@ -245,6 +265,25 @@ class Service:
         for notice in notices:
             self._publish(now_s, notice)
         self._set_busy(now_s)
+
+    def _take_text(self, now_s: float, text: _Text) -> None:
+        """Sends text to the slot before the scheduler may launch the steps that read it."""
+        served = self._served.get(text.request_id)
+        if served is None:
+            return
+        served.text.append(text)
+        self._send_text(served)
+        event = TextArrived(text.request_id, len(text.ids), text.is_complete)
+        self._scheduler.on_event(now_s, event)
+
+    def _send_text(self, served: _Served) -> None:
+        if served.slot < 0:
+            return
+        for text in served.text:
+            assert isinstance(self._executor, TextExecutor), "the model takes whole texts only"
+            self._executor.append_text(served.slot, served.num_text, text.ids, text.is_complete)
+            served.num_text += len(text.ids)
+        served.text.clear()
 
     def _note_delay(self, now_s: float, results: list[JobResult]) -> None:
         due_s = min([self._wakeup_s, *(result.event.end_s for result in results)])
@@ -267,6 +306,11 @@ class Service:
         elif isinstance(job, CodecJob):
             self._codec_chunks[job.job_id] = job.chunks
         self._executor.launch(job)
+        if isinstance(job, PrefillJob):
+            for request_id, slot in zip(job.request_ids, job.slots, strict=True):
+                served = self._served[request_id]
+                served.slot = slot
+                self._send_text(served)
 
     def _close_slots(self, notices: list[Notice]) -> None:
         for notice in notices:

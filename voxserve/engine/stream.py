@@ -14,6 +14,7 @@ from voxserve.engine.audio import Audio
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk, Mailbox
 from voxserve.engine.service import Service
+from voxserve.engine.streamed_text import Bridge, StreamedText
 
 # Waits are cut into slices so that Ctrl-C is noticed where a lock cannot be interrupted.
 _SLICE_S = 0.5
@@ -49,6 +50,7 @@ class Reader:
         self._keep_alive = keep_alive
         self._mailbox = Mailbox()
         self._is_over = False
+        self._streamed: StreamedText | None = None
         self.arrival_s = intake.clock.now_s()
         self.sample_rate_hz = intake.model.info.sample_rate_hz
         self.finish_reason: FinishReason | None = None
@@ -59,7 +61,11 @@ class Reader:
         self.request_id = -1
 
     def _prepare(self) -> Any:
-        request = self._intake.prepare(self._source, self._options)
+        self._streamed = self._intake.stream_text(self._source)
+        if self._streamed is not None:
+            request = self._intake.prepare_streamed(self._streamed, self._options)
+        else:
+            request = self._intake.prepare(self._source, self._options)
         self.text = " ".join(piece.text for piece in request.pieces)
         self.seed = request.options.seed
         self.notes = request.notes
@@ -74,6 +80,8 @@ class Reader:
         service = self._intake.service
         self._leave = weakref.finalize(self, _leave, service, self._mailbox, self.request_id)
         self._leave.atexit = False  # the engine itself ends then
+        if self._streamed is not None and not request.is_text_complete:
+            self._streamed.follow(self._intake.service, self.request_id)
 
     def cancel(self) -> None:
         """Cancels the request, if it has not ended; nothing more is read."""
@@ -93,7 +101,7 @@ class Reader:
             self.sample_rate_hz,
             request_id=self.request_id,
             arrival_s=self.arrival_s,
-            text=self.text,
+            text=self._streamed.text if self._streamed is not None else self.text,
             seed=self.seed,
             finish_reason=self.finish_reason,
             notes=self.notes,
@@ -180,6 +188,7 @@ class AsyncStream(Reader):
     """
 
     _is_open = False
+    _bridge: Bridge | None = None
 
     def __aiter__(self) -> AsyncIterator[DeliveredChunk]:
         return self
@@ -204,7 +213,10 @@ class AsyncStream(Reader):
         self._is_open = True
         self.arrival_s = self._intake.clock.now_s()
         if isinstance(self._source, AsyncIterable):
-            self._source = [piece async for piece in self._source]
+            if self._intake.model.info.accepts_streamed_text:
+                self._source = self._bridge = Bridge(self._source)
+            else:
+                self._source = [piece async for piece in self._source]
         request = await asyncio.to_thread(self._prepare)
         self._arrived = asyncio.Event()
         self._mailbox.waker = _waker(asyncio.get_running_loop(), self._arrived)
@@ -216,6 +228,12 @@ class AsyncStream(Reader):
         async for _ in self:
             pass
         return self.audio()
+
+    def cancel(self) -> None:
+        """Cancels the request, if it has not ended, and stops reading its text."""
+        super().cancel()
+        if self._bridge is not None:
+            self._bridge.close()
 
     async def aclose(self) -> None:
         """Cancels the request, if it has not ended."""

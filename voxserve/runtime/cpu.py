@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from voxserve.core.clock import Clock
 from voxserve.core.errors import EngineFailed
@@ -130,6 +131,11 @@ class CpuExecutor:
     def launch(self, job: Job) -> None:
         """Queues a job on its lane."""
         self._lanes[job.lane].put(partial(self._run, job))
+
+    def append_text(self, slot: int, start: int, ids: NDArray[np.int32], is_complete: bool) -> None:
+        """Queues text tokens for a slot on the LM lane, behind its first prefill."""
+        add = partial(self._model.append_text, self._state, slot, start, ids, is_complete)
+        self._lanes[LaneName.LM].put(add)
 
     def results(self, timeout_s: float) -> list[JobResult]:
         """Results that are there, waiting up to `timeout_s` for the first.
