@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from voxserve.bench import machine
 from voxserve.core.profile import HostTime, Profile, StageTime
 from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions, StateSize
 from voxserve.runtime.cpu import prepared_for
@@ -116,7 +117,7 @@ def profile_cpu(model: SpeechModel, name: str, progress: bool = True) -> Profile
     info = model.info
     return Profile(
         name=name,
-        device=f"{_cpu_name()} ({cores} cores)",
+        device=machine.cpu_name(),
         model=info.name,
         num_sms=cores,
         frame_s=info.frame_s,
@@ -275,15 +276,3 @@ def _hand_over_s() -> float:
         seconds.append(time.perf_counter() - start_s)
     lane.close(1.0)
     return _digits(float(np.median(seconds)))
-
-
-def _cpu_name() -> str:
-    """The CPU's own name where the system tells it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -1,0 +1,84 @@
+"""Predictions against traces and sweeps: a simulated trace must be predicted exactly."""
+
+from __future__ import annotations
+
+import pytest
+from sim_profiles import round_profile
+
+from voxserve.bench import validate
+from voxserve.core import trace_file
+from voxserve.core.workload import find
+from voxserve.sim.api import simulate
+from voxserve.sim.device import prepared_of
+
+
+def test_a_trace_of_the_simulator_is_predicted_exactly():
+    profile = round_profile()
+    run = simulate(profile, rate_rps=20.0, seconds=6.0, trace=True, background_batch=4)
+    for item in validate.compare_trace(run.trace(), profile):
+        assert item.predicted == pytest.approx(item.measured, rel=0.02), item.figure
+        assert abs(item.error) < 0.02
+
+
+def test_outcomes_of_a_trace_are_those_of_the_run():
+    run = simulate(round_profile(), rate_rps=40.0, seconds=5.0, trace=True)
+    found = validate.outcomes_of(run.records)
+    expected = run.summary
+    assert len(found) == expected.num_offered
+    assert sum(item.stall_s for item in found) == pytest.approx(
+        sum(item.stall_s for item in run.outcomes)
+    )
+    assert sorted(item.ttfa_s for item in found) == pytest.approx(
+        sorted(item.ttfa_s for item in run.outcomes)
+    )
+
+
+def test_settings_come_from_the_file_whether_text_or_values():
+    profile = round_profile()
+    prepared = prepared_of(profile)
+    about = {
+        "settings": {
+            "chunk_ramp": "(4, 10)",
+            "urgency_margin_s": "0.2",
+            "sm_split": "68/64",
+            "background_batch": 4,
+            "of_a_later_version": 1,
+        }
+    }
+    settings = validate.settings_of(about, profile, prepared)
+    assert settings.chunk_ramp == (4, 10)
+    assert settings.urgency_margin_s == 0.2
+    assert str(settings.sm_split) == "68/64"
+    assert settings.background_batch == 4
+
+
+def test_a_sweep_is_predicted(monkeypatch):
+    profile = round_profile()
+    run = simulate(profile, rate_rps=3.0, seconds=60.0)
+    report = {
+        "configuration": {"workload": "libritts", "settings": {}},
+        "capacity_rps": {"0.9": 20.0},
+        "rates": [{"rate_rps": 3.0, "ttfa_p90_ms": run.summary.ttfa_p90_s * 1e3}],
+    }
+    monkeypatch.setattr(
+        validate, "find_capacity", lambda *_, **__: type("C", (), {"rps": {0.9: 22.0}})
+    )
+    capacity, ttfa = validate.compare_sweep(report, profile)
+    assert capacity.error == pytest.approx(0.1)
+    assert ttfa.error == pytest.approx(0.0)
+
+
+def test_traces_in_a_folder_become_rows(tmp_path):
+    profile = round_profile()
+    run = simulate(profile, rate_rps=10.0, seconds=3.0, trace=True)
+    trace_file.save(run.trace(), tmp_path / "10rps-seed0.trace.jsonl.gz")
+    (tmp_path / "notes.txt").write_text("not a trace")
+    rows = validate.measured_rows(profile, tmp_path)
+    assert len(rows) == 8
+    assert all(row.verdict() == "aim" for row in rows if "error" in row.figure)
+
+
+def test_paper_settings_are_valid_on_the_paper_profile():
+    for _, settings, _ in validate.PAPER_ABLATION:
+        run = simulate(validate.PAPER_PROFILE, find("seedtts"), seconds=1.0, **settings)
+        assert run.summary.num_offered > 0
