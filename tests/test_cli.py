@@ -143,7 +143,7 @@ def test_lab_refuses_a_busy_port(capsys, tmp_path):
 
 def test_lab_opens_the_quickstart(capsys, monkeypatch, tmp_path):
     commands: list[list[str]] = []
-    monkeypatch.setattr(lab.subprocess, "call", lambda command: commands.append(command) or 0)
+    monkeypatch.setattr(lab, "_become", lambda command: commands.append(command) or 0)
     monkeypatch.setattr(lab, "copy_notebooks", lambda folder: notebooks.Copied())
     assert run(capsys, "lab", str(tmp_path), "--no-browser")[0] == 0
     (command,) = commands

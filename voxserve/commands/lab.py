@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import socket
 import subprocess
 import sys
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         _check_port(args.port)
     folder = Path(args.folder).resolve()
     _tell(folder, copy_notebooks(folder))
-    return subprocess.call(_command(folder, args.port, args.no_browser))
+    return _become(_command(folder, args.port, args.no_browser))
 
 
 def _check_port(port: int) -> None:
@@ -55,6 +56,14 @@ def _check_port(port: int) -> None:
             ) from None
 
 
+def _become(command: list[str]) -> int:
+    """Runs the command in this process's place, so that signals reach it directly."""
+    if sys.platform == "win32":  # there, exec would detach from the terminal
+        return subprocess.call(command)
+    sys.stderr.flush()
+    os.execv(command[0], command)
+
+
 def _command(folder: Path, port: int | None, no_browser: bool) -> list[str]:
     command = [
         sys.executable,
@@ -68,6 +77,8 @@ def _command(folder: Path, port: int | None, no_browser: bool) -> list[str]:
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
     if no_browser:
         command.append("--no-browser")
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")  # usual in containers; the address is local all the same
     return command
 
 
