@@ -1,7 +1,7 @@
 """Written English to a line of speakable words: what was typed in, what a voice reads out.
 
-Nothing is dropped silently: what has no spoken form is listed in the notes. Plain sentences pass
-in microseconds; only numbers, dates, money and addresses go through a grammar (figures.py).
+Nothing is dropped silently: what has no spoken form is listed in the notes. Plain sentences take
+microseconds; only numbers, dates, money and addresses go through a grammar (figures.py).
 """
 
 from __future__ import annotations
@@ -54,9 +54,7 @@ class SpokenText:
 
 def normalise(text: str) -> SpokenText:
     """Writes a text as it is spoken."""
-    line = _one_line(text)
-    if not _PLAIN.match(line):
-        line = _words(line)
+    line = _words(_one_line(text))
     lowered, unspoken = _letters(line)
     return SpokenText(_tidy(lowered), _notes(unspoken))
 

@@ -22,6 +22,7 @@ ABBREVIATIONS = {
     "jr.": "junior",
     "sr.": "senior",
     "mt.": "mount",
+    "st.": "street",
     "ave.": "avenue",
     "blvd.": "boulevard",
     "rd.": "road",
