@@ -22,7 +22,9 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Maker]:
     models: dict[str, FakeModel] = {}
     made: list[Engine] = []
 
-    def build(model: str, device: str, *, weights: object, clock: object, name: str) -> Built:
+    def build(
+        model: str, device: str, *, weights: object, clock: object, name: str, **_: object
+    ) -> Built:
         fake = models.setdefault(name, FakeModel())
         return Built(CpuExecutor(fake, clock, name), fake)
 

@@ -83,7 +83,7 @@ def test_the_end_of_a_with_block_stops(make):
 def test_deleting_the_last_reference_leaves_no_thread_and_no_model(monkeypatch):
     models: list[weakref.ref[FakeModel]] = []
 
-    def build(model: str, device: str, *, weights: object, clock, name: str) -> Built:
+    def build(model: str, device: str, *, weights: object, clock, name: str, **_: object) -> Built:
         fake = FakeModel(step_s=0.005)
         models.append(weakref.ref(fake))
         return Built(CpuExecutor(fake, clock, name), fake)

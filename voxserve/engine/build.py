@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from voxserve.core import profile as profiles
 from voxserve.core.clock import Clock
 from voxserve.core.errors import DeviceUnavailable
 from voxserve.core.protocols import Executor
+from voxserve.core.settings import Split
 from voxserve.core.workload import Utterance
+from voxserve.engine.sentences import text_of
 from voxserve.models import registry
 
 if TYPE_CHECKING:
-    from voxserve.models.base import ModelInfo, PreparedRequest, SpeechOptions
+    from voxserve.models.base import ModelInfo, PreparedRequest, SpeechModel, SpeechOptions
 
-DEVICES = "auto, cpu, sim:PROFILE (a simulated GPU, such as sim:h200)"
+DEVICES = "auto, cpu, cuda[:N], sim:PROFILE (a simulated GPU, such as sim:h200)"
 _SIM = "sim:"
 
 
@@ -40,9 +43,9 @@ class Built:
     Attributes:
         executor: Runs the jobs.
         model: Its `preprocess` turns texts into requests.
-        prepare_load: `(utterance, seed) -> request` with the utterance's prompt tokens and exact
-            number of frames, on devices that simulate their background load; None where load
-            requests are spoken like any other.
+        prepare_load: `(utterance, seed) -> request` with the utterance's exact number of frames,
+            on simulated devices and with random weights; None where load requests are spoken
+            like any other.
     """
 
     executor: Executor
@@ -63,6 +66,9 @@ def resolve_device(device: str) -> str:
         return "cpu"
     if name == "cpu":
         return name
+    kind, colon, index = name.partition(":")
+    if kind == "cuda" and (not colon or index.isdecimal()):
+        return name
     if name.startswith(_SIM):
         asked = str(device).strip()[len(_SIM) :]  # a path keeps its capitals
         return _SIM + (asked if asked.endswith(".json") else profiles.load(asked).name)
@@ -70,7 +76,13 @@ def resolve_device(device: str) -> str:
 
 
 def build_executor(
-    model: str, device: str, *, weights: str | None, clock: Clock, name: str
+    model: str,
+    device: str,
+    *,
+    weights: str | None,
+    clock: Clock,
+    name: str,
+    settings: Mapping[str, Any],
 ) -> Built:
     """Loads a model onto a device and times its stages.
 
@@ -80,17 +92,67 @@ def build_executor(
         weights: A checkpoint folder or repo id, "random", or None for the bundled ones.
         clock: The engine's.
         name: The engine's, for thread names.
+        settings: Asked for at the start: a device that prepares splits prepares that one.
 
     Raises:
         UnknownModel, CheckpointError, DeviceUnavailable: Says what is missing.
     """
-    registry.find(model)  # a typing mistake is told before torch is imported
+    entry = registry.find(model)  # a mistake is told before torch is imported
+    kind = device.partition(":")[0]
+    if kind != "sim" and kind not in entry.devices:
+        raise DeviceUnavailable(f"{model} runs on {', '.join(entry.devices)}, not on {kind}")
     from voxserve.runtime.cpu import CpuExecutor
 
     if device.startswith(_SIM):
         return _simulated(model, device.removeprefix(_SIM), weights, clock, name)
     loaded = registry.load(model, device, weights)
-    return Built(CpuExecutor(loaded, clock, name), loaded)
+    # Random weights say nothing, and end nowhere: the workload fixes each request's length.
+    prepare_load = partial(fixed_length, loaded) if weights == "random" else None
+    if device.startswith("cuda"):
+        executor = _on_gpu(loaded, clock, settings, is_random=weights == "random")
+        return Built(executor, loaded, prepare_load)
+    return Built(CpuExecutor(loaded, clock, name), loaded, prepare_load)
+
+
+def fixed_length(model: SpeechModel, utterance: Utterance, seed: int) -> PreparedRequest:
+    """A request of an utterance with exactly its number of frames, whatever the model says.
+
+    Args:
+        model: Prepares the text.
+        utterance: Its words and its length.
+        seed: Of the request.
+    """
+    from voxserve.models.base import SpeechOptions
+
+    frames = utterance.num_frames(model.info.frame_s)
+    options = SpeechOptions(seed=seed, min_frames=frames, max_frames=frames)
+    return model.preprocess(text_of(utterance, seed), options)
+
+
+def _on_gpu(
+    model: SpeechModel, clock: Clock, settings: Mapping[str, Any], is_random: bool
+) -> Executor:
+    from tqdm import tqdm
+
+    from voxserve.runtime.cuda import CudaExecutor
+    from voxserve.runtime.cuda_driver import CudaDriver
+
+    splits = (Split.parse(settings["sm_split"]),) if "sm_split" in settings else ()
+    with tqdm(desc="capturing executables", unit="", leave=False) as bar:
+
+        def progress(label: str, done: int, total: int) -> None:
+            bar.total = total
+            bar.set_postfix_str(label, refresh=False)
+            bar.update(done - bar.n)
+
+        return CudaExecutor(
+            model,
+            CudaDriver(model.device, clock),
+            clock,
+            splits=splits or (Split(),),
+            cuts_silence=not is_random,
+            progress=progress,
+        )
 
 
 def _simulated(

@@ -125,7 +125,12 @@ class Engine:
 
     def _start(self, config: _Config) -> None:
         built = build_executor(
-            config.model, config.device, weights=config.weights, clock=self._clock, name=self.name
+            config.model,
+            config.device,
+            weights=config.weights,
+            clock=self._clock,
+            name=self.name,
+            settings=dict(config.settings),
         )
         monitor = Monitor(self.trace)
         try:

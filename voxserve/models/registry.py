@@ -23,6 +23,7 @@ class ModelEntry:
         module: Module with `load(device, weights, **options) -> SpeechModel`.
         summary: One line for `voxserve models`.
         bundled: Weights ship with the package.
+        devices: Kinds of device it runs on.
         options: Passed on to `load`.
     """
 
@@ -30,6 +31,7 @@ class ModelEntry:
     module: str
     summary: str
     bundled: bool = False
+    devices: tuple[str, ...] = ("cpu", "cuda")
     options: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -39,6 +41,7 @@ _ENTRIES = (
         module="voxserve.models.vox_tiny.load",
         summary="19 M parameters, one English voice, 24 kHz; bundled, runs on any CPU",
         bundled=True,
+        devices=("cpu",),
     ),
     ModelEntry(
         name="qwen3-tts-1.7b",

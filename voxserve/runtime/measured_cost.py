@@ -36,9 +36,9 @@ class MeasuredCost:
         prefill_s: Mapping[int, float],
         codec_s: Mapping[int, Mapping[int, float]],
     ) -> None:
-        self._decode = _Curve(decode_s)
-        self._prefill = _Curve(prefill_s)
-        self._codec = {frames: _Curve(by_rows) for frames, by_rows in sorted(codec_s.items())}
+        self._decode = Curve(decode_s)
+        self._prefill = Curve(prefill_s)
+        self._codec = {frames: Curve(by_rows) for frames, by_rows in sorted(codec_s.items())}
         self.factors = {"prefill": 1.0, "decode": 1.0, "codec": 1.0}
 
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
@@ -67,14 +67,14 @@ class MeasuredCost:
 
     def _codec_base(self, rows: int, num_frames: int) -> float:
         by_frames = {frames: curve.at(rows) for frames, curve in self._codec.items()}
-        return _Curve(by_frames).at(num_frames)
+        return Curve(by_frames).at(num_frames)
 
 
 def _longest(job: CodecJob) -> int:
     return max(chunk.num_frames for chunk in job.chunks)
 
 
-class _Curve:
+class Curve:
     """Piecewise linear through measured points; beyond the last, its last slope goes on."""
 
     def __init__(self, points: Mapping[int, float]) -> None:

@@ -1,0 +1,160 @@
+"""One NVIDIA GPU behind the driver protocol: lanes are streams, executables are CUDA graphs.
+
+`VOXSERVE_NO_GRAPH=1` runs every program as it is, launch by launch, for debugging.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from voxserve.core.clock import Clock
+from voxserve.core.jobs import LaneName, Partition
+from voxserve.core.settings import Split
+from voxserve.runtime.driver import Step
+from voxserve.runtime.partition import Partitions
+
+# Lower is more urgent: what plays next goes before prefills, which fill the GPU.
+_PRIORITIES = {LaneName.LM: 0, LaneName.BACKGROUND: 0, LaneName.URGENT: -1}
+_WARM_RUNS = 2  # compiles kernels and makes what is cached on the device
+# GPU times are 32-bit milliseconds from an anchor: finer than 2 microseconds for so long.
+_ANCHOR_S = 10.0
+_ANCHOR_TRIES = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """Events around a launch."""
+
+    start: torch.cuda.Event
+    end: torch.cuda.Event
+
+
+class CudaDriver:
+    """Streams, graphs and events of one GPU (see `runtime.driver.Driver`).
+
+    Args:
+        device: The GPU.
+        clock: Engine time, which the GPU's times are translated to.
+    """
+
+    is_pinned = True
+
+    def __init__(self, device: torch.device, clock: Clock) -> None:
+        index = torch.cuda.current_device() if device.index is None else device.index
+        self.device = torch.device("cuda", index)
+        self._clock = clock
+        self._uses_graphs = os.environ.get("VOXSERVE_NO_GRAPH", "0") != "1"
+        self._partitions: Partitions | None = None
+        self._streams = {
+            lane: torch.cuda.Stream(self.device, priority=priority)
+            for lane, priority in _PRIORITIES.items()
+        }
+        self._clock_stream = torch.cuda.Stream(self.device)
+        # Lanes replay at the same time: each has scratch memory of its own.
+        self._pools = {lane: torch.cuda.graph_pool_handle() for lane in LaneName}
+        self._events: list[torch.cuda.Event] = []
+        self._anchor = self._new_anchor()
+
+    def capture(
+        self, run: Callable[[], None], lane: LaneName, split: Split, partition: Partition
+    ) -> Callable[[], None]:
+        """Warms a program up on the partition and captures it there."""
+        stream = self._capture_stream(lane, split, partition)
+        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+            for _ in range(_WARM_RUNS):
+                run()
+            stream.synchronize()
+            if not self._uses_graphs:
+                return run
+            graph = torch.cuda.CUDAGraph()
+            # Other threads go on launching meanwhile.
+            graph.capture_begin(pool=self._pools[lane], capture_error_mode="thread_local")
+            try:
+                run()
+            finally:
+                graph.capture_end()
+        return graph.replay
+
+    def on(self, lane: LaneName) -> AbstractContextManager[Any]:
+        """Makes the lane's stream current."""
+        return torch.cuda.stream(self._streams[lane])
+
+    def launch(self, lane: LaneName, steps: Sequence[Step]) -> Ticket:
+        """Queues copies and replays between two events."""
+        stream = self._streams[lane]
+        ticket = Ticket(self._event(), self._event())
+        with torch.cuda.stream(stream):
+            ticket.start.record(stream)
+            for step in steps:
+                step.inputs.copy_(step.source, non_blocking=True)
+                step.replay()
+                step.landing.copy_(step.outputs, non_blocking=True)
+            ticket.end.record(stream)
+        return ticket
+
+    def is_done(self, ticket: Ticket) -> bool:
+        """Asks the end's event."""
+        return ticket.end.query()
+
+    def span_s(self, ticket: Ticket) -> tuple[float, float]:
+        """GPU times of both events, from the anchor on."""
+        anchor, anchor_s = self._anchor
+        start_s = anchor_s + anchor.elapsed_time(ticket.start) * 1e-3
+        end_s = start_s + ticket.start.elapsed_time(ticket.end) * 1e-3
+        self._events += (ticket.start, ticket.end)
+        if end_s - anchor_s > _ANCHOR_S:
+            self._anchor = self._new_anchor()
+        return start_s, end_s
+
+    def check(self) -> None:
+        """Asks every lane; an error of the device is raised by whoever asks next."""
+        for stream in self._streams.values():
+            stream.query()
+
+    def wait_all(self) -> None:
+        """Waits for every lane."""
+        torch.cuda.synchronize(self.device)
+
+    def close(self) -> None:
+        """Gives back partitions and cached memory; executables must be gone."""
+        self._events.clear()
+        self._pools.clear()
+        if self._partitions is not None:
+            self._partitions.close()
+            self._partitions = None
+        # Matrix products keep a workspace per stream that ever ran one.
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+
+    def _capture_stream(
+        self, lane: LaneName, split: Split, partition: Partition
+    ) -> torch.cuda.Stream:
+        if partition is Partition.WHOLE:
+            return self._streams[lane]
+        if self._partitions is None:
+            self._partitions = Partitions(self.device)
+        lm_stream, codec_stream = self._partitions.streams(split)
+        return lm_stream if partition is Partition.LM else codec_stream
+
+    def _event(self) -> torch.cuda.Event:
+        return self._events.pop() if self._events else torch.cuda.Event(enable_timing=True)
+
+    def _new_anchor(self) -> tuple[torch.cuda.Event, float]:
+        """An event and its engine time: the try that was interrupted least."""
+        best: tuple[float, torch.cuda.Event, float] | None = None
+        for _ in range(_ANCHOR_TRIES):
+            event = torch.cuda.Event(enable_timing=True)
+            before_s = self._clock.now_s()
+            event.record(self._clock_stream)
+            event.synchronize()
+            after_s = self._clock.now_s()
+            if best is None or after_s - before_s < best[0]:
+                best = after_s - before_s, event, (before_s + after_s) / 2
+        assert best is not None, "at least one try"
+        return best[1], best[2]

@@ -1,0 +1,151 @@
+"""The stages of a model as programs over fixed buffers, ready to be captured.
+
+A program reads one int32 input buffer, so that a launch copies once to the device, and leaves
+what the host needs in one output buffer, so that it copies once back. Padding rows name the
+scratch slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from voxserve.core.chunk import ChunkRef
+from voxserve.models.base import Piece, PrefillInputs, SpeechModel
+from voxserve.runtime.pcm import FULL_SCALE
+
+IntArray = NDArray[np.int32]
+
+
+class Program(Protocol):
+    """A stage at one size.
+
+    Attributes:
+        inputs: int32 on the device.
+        outputs: On the device, valid when `run` has ended.
+    """
+
+    inputs: torch.Tensor
+    outputs: torch.Tensor
+
+    def run(self) -> None:
+        """Computes `outputs` and the model's state from `inputs`; allocates nothing that lasts."""
+        ...
+
+
+class DecodeProgram:
+    """One decode step of up to `bucket` rows; its output is each row's status, int8 [bucket]."""
+
+    def __init__(self, model: SpeechModel, state: Any, bucket: int, scratch: int) -> None:
+        self._model, self._state, self._scratch = model, state, scratch
+        device = model.device
+        self.inputs = torch.full((bucket,), scratch, dtype=torch.int32, device=device)
+        self.outputs = torch.zeros(bucket, dtype=torch.int8, device=device)
+
+    def fill(self, staged: IntArray, slots: IntArray) -> None:
+        """Writes the inputs of a step into a host buffer."""
+        staged[: len(slots)] = slots
+        staged[len(slots) :] = self._scratch
+
+    def run(self) -> None:
+        """One step; rows that had ended keep their status."""
+        self._model.decode(self._state, self.inputs, self._model.info.max_context_tokens)
+        self.outputs.copy_(self._state.status[self.inputs.long()])
+
+
+class PrefillProgram:
+    """Packed prompts of at most `tokens` tokens in `rows` rows; outputs as for a decode step."""
+
+    def __init__(
+        self, model: SpeechModel, state: Any, tokens: int, rows: int, scratch: int
+    ) -> None:
+        self._model, self._state, self._scratch = model, state, scratch
+        self.tokens, self.rows = tokens, rows
+        self._columns = 1 + model.info.num_codebooks
+        self.inputs = torch.zeros(self.size(), dtype=torch.int32, device=model.device)
+        self.inputs[-rows:] = scratch
+        self.outputs = torch.zeros(rows, dtype=torch.int8, device=model.device)
+
+    def size(self) -> int:
+        """Elements of the input buffer: ids, masks, row starts, slots."""
+        return 2 * self.tokens * self._columns + 2 * self.rows + 1
+
+    def fill(self, staged: IntArray, slots: Sequence[int], pieces: Sequence[Piece]) -> None:
+        """Writes packed prompts into a host buffer."""
+        ids, mask, starts, slot_rows = self._parts(staged)
+        lengths = [piece.num_tokens for piece in pieces]
+        total = sum(lengths)
+        np.concatenate([piece.ids for piece in pieces], out=ids[:total])
+        np.concatenate([piece.mask for piece in pieces], out=mask[:total], casting="unsafe")
+        ids[total:] = 0
+        mask[total:] = 0
+        starts[0] = 0
+        starts[1 : len(slots) + 1] = np.cumsum(lengths)
+        starts[len(slots) + 1 :] = total
+        slot_rows[: len(slots)] = slots
+        slot_rows[len(slots) :] = self._scratch
+
+    def run(self) -> None:
+        """Runs the prompts; each makes its first frame."""
+        ids, mask, starts, slots = self._parts(self.inputs)
+        inputs = PrefillInputs(ids, mask != 0, None, starts, slots, self.tokens)
+        self._model.prefill(self._state, inputs)
+        self.outputs.copy_(self._state.status[slots.long()])
+
+    def _parts(self, flat: Any) -> tuple[Any, Any, Any, Any]:
+        """The input buffer's parts, as views: of a tensor on the device, of an array here."""
+        cells = self.tokens * self._columns
+        shape = (self.tokens, self._columns)
+        rest = flat[2 * cells :]
+        return (
+            flat[:cells].reshape(shape),
+            flat[cells : 2 * cells].reshape(shape),
+            rest[: self.rows + 1],
+            rest[self.rows + 1 :],
+        )
+
+
+class CodecProgram:
+    """A batch of chunks of at most `frames` frames.
+
+    The output is int16: one flag per row (1: all samples are finite numbers), then
+    [bucket, samples] of PCM.
+    """
+
+    def __init__(
+        self, model: SpeechModel, state: Any, bucket: int, frames: int, scratch: int
+    ) -> None:
+        self._model, self._state, self._scratch = model, state, scratch
+        self.bucket, self.frames = bucket, frames
+        info, device = model.info, model.device
+        self.samples = frames * info.frame_samples + info.codec_delay_samples
+        self.inputs = torch.zeros(4 * bucket, dtype=torch.int32, device=device)
+        self.inputs[:bucket] = scratch
+        size = bucket * (1 + self.samples)
+        self.outputs = torch.zeros(size, dtype=torch.int16, device=device)
+
+    def used(self, rows: int) -> int:
+        """Elements of the output buffer that `rows` rows fill."""
+        return self.bucket + rows * self.samples
+
+    def fill(self, staged: IntArray, chunks: Sequence[ChunkRef]) -> None:
+        """Writes the inputs of a batch into a host buffer."""
+        table = staged.reshape(4, self.bucket)
+        table[:] = 0
+        table[0] = self._scratch
+        table[:, : len(chunks)] = np.array(
+            [(c.slot, c.first_frame, c.num_frames, c.is_last) for c in chunks], dtype=np.int32
+        ).T
+
+    def run(self) -> None:
+        """Decodes the chunks and rounds to PCM."""
+        slots, first, valid, is_last = self.inputs.view(4, self.bucket)
+        wave = self._model.codec(self._state, slots, first, valid, is_last != 0, self.frames)
+        self.outputs[: self.bucket].copy_(torch.isfinite(wave).all(dim=1))
+        pcm = self.outputs[self.bucket :].view(self.bucket, self.samples)
+        scaled = wave.nan_to_num(0.0).clamp(-1.0, 1.0).mul(FULL_SCALE).round_()
+        pcm[:, : wave.shape[1]].copy_(scaled)
