@@ -80,6 +80,7 @@ class _OpenSlot:
     request: PreparedRequest
     silence: LeadingSilence
     context_tokens: int = 0
+    text_error: Exception | None = None
 
 
 class CpuExecutor:
@@ -135,7 +136,15 @@ class CpuExecutor:
     def append_text(self, slot: int, start: int, ids: NDArray[np.int32], is_complete: bool) -> None:
         """Queues text tokens for a slot on the LM lane, behind its first prefill."""
         add = partial(self._model.append_text, self._state, slot, start, ids, is_complete)
-        self._lanes[LaneName.LM].put(add)
+        opened = self._slots[slot]
+
+        def work() -> None:
+            try:
+                add()
+            except Exception as error:  # told by the request's next step
+                opened.text_error = error
+
+        self._lanes[LaneName.LM].put(work)
 
     def results(self, timeout_s: float) -> list[JobResult]:
         """Results that are there, waiting up to `timeout_s` for the first.
@@ -216,6 +225,9 @@ class CpuExecutor:
     def _decode_rows(self, job: DecodeJob, rows: list[int]) -> None:
         slots = job.slots[rows]
         opened = [self._slots[slot] for slot in slots.tolist()]
+        for slot in opened:
+            if slot.text_error is not None:
+                raise slot.text_error
         longest = max(slot.context_tokens for slot in opened) + 1
         self._model.decode(self._state, torch.from_numpy(slots), longest)
         for slot in opened:
