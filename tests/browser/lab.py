@@ -26,6 +26,13 @@ FLAGS = (
     "--autoplay-policy=no-user-gesture-required --disable-background-timer-throttling "
     "--disable-renderer-backgrounding"
 ).split()
+# No pop-ups; every cell is in the page, seen or not.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/notebook-extension/tracker": {
+        "windowingMode": "none"
+    },  # all cells are in the page
+}
 KERNEL_IDLE = """() => {
   const panel = window.jupyterapp?.shell?.currentWidget;
   return panel?.sessionContext?.session?.kernel?.status === "idle";
@@ -53,11 +60,10 @@ def jupyterlab(folder: Path, notebooks: Path) -> Iterator[int]:
     }
     env = os.environ | {name: str(folder / sub) for name, sub in dirs.items()}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), env.get("PYTHONPATH", "")])
-    news = folder / "settings" / "@jupyterlab" / "apputils-extension"
-    news.mkdir(parents=True)
-    (news / "notification.jupyterlab-settings").write_text(
-        json.dumps({"fetchNews": "false", "checkForUpdates": False})
-    )
+    for plugin, settings in SETTINGS.items():
+        file = folder / "settings" / f"{plugin}.jupyterlab-settings"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(settings))
     command = [sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser"]
     command += ["--ip=127.0.0.1", f"--port={port}", "--ServerApp.port_retries=0"]
     command += [f"--IdentityProvider.token={TOKEN}", f"--ServerApp.root_dir={notebooks}"]

@@ -57,11 +57,25 @@ def timeline_figure(
     for trace in [*_bars(spans, from_s), *_deadlines(chunks, from_s), *_slack(chunks, from_s)]:
         figure.add_trace(trace)
     _decorate(figure, end_s - from_s, margin_s)
-    for change in changes:
-        if from_s <= change.time_s <= end_s:
-            text = f"{change.name} {change.old} → {change.new}"
-            figure.add_vline(change.time_s - from_s, line_dash="dot", annotation_text=text)
+    shown = [change for change in changes if from_s <= change.time_s <= end_s]
+    for time_s, text in _grouped(shown).items():
+        figure.add_vline(time_s - from_s, line_dash="dot", line_width=1)
+        place = {"x": time_s - from_s, "y": 1.0, "yref": "paper", "yanchor": "bottom"}
+        figure.add_annotation(**place, text=text, showarrow=False, xanchor="left", font_size=10)
     return figure
+
+
+def _grouped(changes: list[SettingChange]) -> dict[float, str]:
+    """Texts of changes by time; what was changed together shares one text."""
+    texts: dict[float, str] = {}
+    for change in changes:
+        text = f"{change.name} {change.old} → {change.new}"
+        near = next((time_s for time_s in texts if change.time_s - time_s < 0.2), None)
+        if near is None:
+            texts[change.time_s] = text
+        else:
+            texts[near] += f"<br>{text}"
+    return texts
 
 
 def _bars(spans: list[LaneSpan], from_s: float) -> list[Any]:
@@ -171,10 +185,10 @@ def _decorate(figure: Any, width_s: float, margin_s: float | None) -> None:
         template="plotly_white",
         barmode="overlay",
         bargap=0.15,
-        height=420,
-        margin={"l": 130, "r": 20, "t": 40, "b": 44},
-        legend={"orientation": "h", "y": 1.02, "yanchor": "bottom"},
-        xaxis={"title": "seconds", "range": [0, width_s]},
+        height=440,
+        margin={"l": 130, "r": 20, "t": 40, "b": 84},
+        legend={"orientation": "h", "y": -0.16, "yanchor": "top"},
+        xaxis={"title": "seconds", "range": [0, width_s], "anchor": "y2"},
         yaxis={"domain": [0.36, 1], "categoryorder": "array", "categoryarray": rows},
         yaxis2={"domain": [0, 0.28], "title": "slack, s"},
     )

@@ -12,6 +12,7 @@ const HEARTBEAT_MS = 4000;
 export default () => {
   let sound = null;
   let streams = [];
+  let last = ""; // how the newest finished stream went
   let reportedMs = 0;
   let releaseMs = 0; // artificial jitter never reorders messages
   const views = new Set();
@@ -22,6 +23,7 @@ export default () => {
     const isOurs = () => model.get("page") === PAGE;
     const onReport = (data) => {
       streams = data.streams;
+      for (const e of data.events) if (e.kind === "done") last = doneWords(e, model.get("rate_hz"));
       wave.progress(streams);
       forward(model, data);
       repaint();
@@ -140,7 +142,7 @@ export default () => {
     if (!player.isRunning) return `The browser needs a click before it plays sound.${held}`;
     const fallback = player.node ? "" : " (no worklet: open over localhost or https for gapless sound)";
     const s = current.at(-1);
-    if (!s) return `Ready.${fallback}`;
+    if (!s) return `${last || "Ready."}${fallback}`;
     const silent = s.underruns ? `, ${s.silent_s.toFixed(2)} s silent` : "";
     const others = current.length > 1 ? `${current.length} streams · ` : "";
     const stalls = `listener stalls ${s.underruns}${silent}`;
@@ -149,3 +151,8 @@ export default () => {
 
   return { initialize, render };
 };
+
+function doneWords({ played, underruns, silent_s }, rateHz) {
+  const silent = underruns ? `, ${silent_s.toFixed(2)} s silent` : "";
+  return `Done: played ${(played / rateHz).toFixed(1)} s, listener stalls ${underruns}${silent}.`;
+}
