@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from voxserve.kernels.depth_attention import depth_attention
-from voxserve.kernels.fused_linear import linear_residual, norm_gate_up, norm_linear
-from voxserve.kernels.rms_norm import rms_norm
+from voxserve.kernels.fused_linear import linear_before_norm, linear_residual, norm_gate_up
 from voxserve.kernels.rope import rope_table
 from voxserve.models.blocks.transformer import LayerWeights, TransformerShape
 
-Draw = Callable[[torch.Tensor, int, torch.Tensor | None, torch.Tensor | None], None]
+Draw = Callable[
+    [torch.Tensor, int, torch.Tensor | None, torch.Tensor | None, torch.Tensor | None], None
+]
 
 
 class DepthTransformer:
@@ -27,7 +28,7 @@ class DepthTransformer:
     Args:
         shape: Sizes.
         layers: Weights.
-        final_norm: [hidden].
+        final_norm: [hidden], or None when folded into the heads.
         heads: Logits of codebook 1, 2, ...: [codes, hidden] each.
         tables: Input rows of codebook 0, 1, ... (one per head): [codes, hidden] each, projected
             to this transformer's width.
@@ -39,7 +40,7 @@ class DepthTransformer:
         self,
         shape: TransformerShape,
         layers: tuple[LayerWeights, ...],
-        final_norm: torch.Tensor,
+        final_norm: torch.Tensor | None,
         heads: tuple[torch.Tensor, ...],
         tables: tuple[torch.Tensor, ...],
         projection: tuple[torch.Tensor, torch.Tensor | None] | None,
@@ -55,8 +56,9 @@ class DepthTransformer:
         Args:
             hidden: [rows, backbone hidden] behind the backbone's final norm.
             first: [rows, hidden]: `tables[0]` row of the first code.
-            draw: Called as draw(logits, codebook, next_table, next_rows); it draws and stores the
-                codes and puts their rows of next_table, if given, into next_rows.
+            draw: Called as draw(logits, codebook, next_table, next_rows, unscaled); it draws and
+                stores the codes and puts their rows of next_table, if given, into next_rows. The
+                logits must still be divided by the root mean square of `unscaled`, if given.
         """
         rows = hidden.shape[0]
         if self.projection is not None:
@@ -67,11 +69,12 @@ class DepthTransformer:
         for codebook, head in enumerate(self.heads, 1):
             if codebook > 1:
                 last = self._step(x, caches, codebook)
-            logits = F.linear(rms_norm(last, self.final_norm, self.shape.norm_eps), head)
+            eps = self.shape.norm_eps
+            logits, unscaled = linear_before_norm(last, self.final_norm, head, eps)
             is_last = codebook == len(self.heads)
             table = None if is_last else self.tables[codebook]
-            # NOTE: `last` may be `x` itself; its logits are computed before `x` is overwritten.
-            draw(logits, codebook, table, None if is_last else x)
+            # NOTE: `last` may be `x` itself; a row of it is read before it is overwritten.
+            draw(logits, codebook, table, None if is_last else x, unscaled)
 
     def _caches(self, like: torch.Tensor) -> torch.Tensor:
         shape = self.shape
@@ -84,8 +87,12 @@ class DepthTransformer:
         eps, rows = self.shape.norm_eps, pair.shape[0]
         x = pair.view(rows * 2, -1)
         for index, layer in enumerate(self.layers):
-            qkv = norm_linear(x, layer.attention_norm, layer.qkv, eps).view(rows, 2, -1)
-            mixed = [self._attend(qkv[:, i], layer, caches[index], i) for i in (0, 1)]
+            qkv, unscaled = linear_before_norm(x, layer.attention_norm, layer.qkv, eps)
+            pairs = qkv.view(rows, 2, -1)
+            mixed: list[torch.Tensor] = []
+            for i in (0, 1):
+                rest = None if unscaled is None else unscaled.view(rows, 2, -1)[:, i]
+                mixed.append(self._attend(pairs[:, i], layer, caches[index], i, rest))
             if index == len(self.layers) - 1:  # position 0 only left its keys and values
                 return self._finish(mixed[1], layer, x.view(rows, 2, -1)[:, 1].contiguous())
             x = self._finish(torch.stack(mixed, 1).view(rows * 2, -1), layer, x)
@@ -93,15 +100,23 @@ class DepthTransformer:
 
     def _step(self, x: torch.Tensor, caches: torch.Tensor, position: int) -> torch.Tensor:
         for index, layer in enumerate(self.layers):
-            qkv = norm_linear(x, layer.attention_norm, layer.qkv, self.shape.norm_eps)
-            x = self._finish(self._attend(qkv, layer, caches[index], position), layer, x)
+            eps = self.shape.norm_eps
+            qkv, unscaled = linear_before_norm(x, layer.attention_norm, layer.qkv, eps)
+            mixed = self._attend(qkv, layer, caches[index], position, unscaled)
+            x = self._finish(mixed, layer, x)
         return x
 
     def _attend(
-        self, qkv: torch.Tensor, layer: LayerWeights, cache: torch.Tensor, position: int
+        self,
+        qkv: torch.Tensor,
+        layer: LayerWeights,
+        cache: torch.Tensor,
+        position: int,
+        unscaled: torch.Tensor | None,
     ) -> torch.Tensor:
         norms = layer.q_norm, layer.k_norm
-        return depth_attention(qkv, *norms, self.rope, cache, position, self.shape.norm_eps)
+        eps = self.shape.norm_eps
+        return depth_attention(qkv, *norms, self.rope, cache, position, eps, unscaled)
 
     def _finish(self, mixed: torch.Tensor, layer: LayerWeights, x: torch.Tensor) -> torch.Tensor:
         x = linear_residual(mixed, layer.out, x)

@@ -104,12 +104,14 @@ class SamplingState:
         out: torch.Tensor,
         next_table: torch.Tensor | None,
         next_rows: torch.Tensor | None,
+        unscaled: torch.Tensor | None = None,
     ) -> None:
         """Draws another codebook's ids and hands on their rows of the next table."""
         sample(
             *(logits, slots, self.depth, self.seeds, frames, codebook, out),
             next_table=next_table,
             next_rows=next_rows,
+            unscaled=unscaled,
         )
 
     def forget_end(self, slots: torch.Tensor) -> None:

@@ -8,13 +8,19 @@ tokens name their slots.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 
 from voxserve.kernels.decode_attention import decode_attention
-from voxserve.kernels.fused_linear import linear_residual, norm_gate_up, norm_linear
+from voxserve.kernels.fused_linear import (
+    fold_norm,
+    linear_before_norm,
+    linear_residual,
+    norm_gate_up,
+    norm_linear,
+)
 from voxserve.kernels.kv_cache import PAGE_SIZE, qk_norm_rope_write
 from voxserve.kernels.prefill_attention import prefill_attention
 from voxserve.kernels.rms_norm import rms_norm
@@ -73,7 +79,7 @@ class LayerWeights:
     """One layer, as the kernels read it: matrices are [out, in].
 
     Attributes:
-        attention_norm, mlp_norm: [hidden].
+        attention_norm, mlp_norm: [hidden], or None when folded into the matrix behind it.
         qkv: [(heads + 2 * kv_heads) * head_dim, hidden].
         q_norm, k_norm: [head_dim] or None.
         out: [hidden, heads * head_dim].
@@ -81,12 +87,12 @@ class LayerWeights:
         down: [hidden, ffn].
     """
 
-    attention_norm: torch.Tensor
+    attention_norm: torch.Tensor | None
     qkv: torch.Tensor
     q_norm: torch.Tensor | None
     k_norm: torch.Tensor | None
     out: torch.Tensor
-    mlp_norm: torch.Tensor
+    mlp_norm: torch.Tensor | None
     gate_up: torch.Tensor
     down: torch.Tensor
 
@@ -124,6 +130,19 @@ def layer_weights(
             )
         )
     return tuple(layers)
+
+
+def with_folded_norms(layers: tuple[LayerWeights, ...]) -> tuple[LayerWeights, ...]:
+    """Folds each norm's scale into the matrix behind it, which spares a kernel a GPU's time."""
+    folded = []
+    for layer in layers:
+        qkv, gate_up = layer.qkv, layer.gate_up
+        if layer.attention_norm is not None:
+            qkv = fold_norm(qkv, layer.attention_norm)
+        if layer.mlp_norm is not None:
+            gate_up = fold_norm(gate_up, layer.mlp_norm)
+        folded.append(replace(layer, attention_norm=None, qkv=qkv, mlp_norm=None, gate_up=gate_up))
+    return tuple(folded)
 
 
 class PagedCache:
@@ -164,9 +183,12 @@ class PagedCache:
             self.table[:num_slots] = own.view(num_slots, per_slot)
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
-        """Gives a slot its pages, in order; the rest of its table names the scratch page."""
+        """Gives a slot its pages, in order; the rest of its table names the scratch page.
+
+        The copy is staged by the driver at once: the host does not wait for the device.
+        """
         row = [*pages, *[self.pages.shape[1] - 1] * (self.table.shape[1] - len(pages))]
-        self.table[slot] = torch.tensor(row, dtype=torch.int32).to(self.table.device)
+        self.table[slot].copy_(torch.tensor(row, dtype=torch.int32), non_blocking=True)
 
 
 class Transformer:
@@ -202,10 +224,10 @@ class Transformer:
         """
         eps = self.shape.norm_eps
         for index, layer in enumerate(self.layers):
-            qkv = norm_linear(x, layer.attention_norm, layer.qkv, eps)
+            qkv, unscaled = linear_before_norm(x, layer.attention_norm, layer.qkv, eps)
             mixed = decode_attention(
                 *(qkv, layer.q_norm, layer.k_norm, self.rope, cache.pages[index]),
-                *(cache.table, cache.lengths, slots, eps),
+                *(cache.table, cache.lengths, slots, eps, unscaled),
             )
             x = linear_residual(mixed, layer.out, x)
             gated = norm_gate_up(x, layer.mlp_norm, layer.gate_up, eps)

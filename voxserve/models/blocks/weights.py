@@ -142,7 +142,8 @@ class RandomWeights:
         if len(shape) == 1:
             return torch.ones(shape, dtype=self._dtype, device=self._device)
         generator = torch.Generator(self._device)
-        generator.manual_seed(zlib.crc32(name.encode()) + (self._seed << 32))
+        # 32 bits: the CPU's generator takes no more of a seed.
+        generator.manual_seed(zlib.crc32(f"{self._seed}:{name}".encode()))
         fan_in = 1 if "embedding" in name else math.prod(shape[1:])
         value = torch.randn(shape, generator=generator, device=self._device, dtype=self._dtype)
         return value.mul_(self._gain(name) * fan_in**-0.5)

@@ -123,7 +123,7 @@ class Qwen3TTS(SpeechModel):
             ids = np.append(ids, np.int32(self.config.text_ids.eos))
         end = min(start + len(ids), state.text_ids.shape[1])  # more than a context is never read
         added = torch.from_numpy(ids[: end - start].astype(np.int32))
-        state.text_ids[slot, start:end] = added.to(self.device, non_blocking=True)
+        state.text_ids[slot, start:end].copy_(added, non_blocking=True)
         state.num_text[slot] = end
 
     def prefill(self, state: QwenState, inputs: PrefillInputs) -> None:

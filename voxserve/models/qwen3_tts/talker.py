@@ -13,9 +13,17 @@ import torch.nn.functional as F
 
 from voxserve.core.jobs import RowStatus
 from voxserve.kernels.embedding_sum import embedding_sum
+from voxserve.kernels.fused_linear import fold_norm
 from voxserve.models.base import PrefillInputs
 from voxserve.models.blocks.depth import DepthTransformer
-from voxserve.models.blocks.transformer import Transformer, fold_projection, layer_weights
+from voxserve.models.blocks.transformer import (
+    LayerWeights,
+    Transformer,
+    TransformerShape,
+    fold_projection,
+    layer_weights,
+    with_folded_norms,
+)
 from voxserve.models.blocks.weights import WeightSource
 from voxserve.models.qwen3_tts.config import TalkerConfig
 from voxserve.models.qwen3_tts.state import QwenState
@@ -38,7 +46,7 @@ class Talker:
         self.config = config
         self.max_context_tokens = max_context_tokens
         prefix = "talker.model."
-        layers = layer_weights(get, prefix, config.backbone)
+        layers = _layers(get, prefix, config.backbone)
         norm = get(f"{prefix}norm.weight")
         self.backbone = Transformer(config.backbone, layers, norm, max_context_tokens)
         self.head = get("talker.codec_head.weight")
@@ -153,10 +161,11 @@ def _draw(
     codebook: int,
     next_table: torch.Tensor | None,
     next_rows: torch.Tensor | None,
+    unscaled: torch.Tensor | None,
 ) -> None:
     state.sampling.draw_depth(
         *(logits, slots, state.num_frames, codebook),
-        *(frame[:, codebook], next_table, next_rows),
+        *(frame[:, codebook], next_table, next_rows, unscaled),
     )
 
 
@@ -207,11 +216,14 @@ def _depth_transformer(
         name = f"{prefix}small_to_mtp_projection."
         projection = get(f"{name}weight"), get(f"{name}bias")
         tables = tuple(fold_projection(table, (projection,)) for table in tables)
-    return DepthTransformer(
-        config.depth,
-        layer_weights(get, f"{prefix}model.", config.depth),
-        get(f"{prefix}model.norm.weight"),
-        tuple(get(f"{prefix}lm_head.{i}.weight") for i in range(config.num_codebooks - 1)),
-        tables,
-        projection,
-    )
+    norm: torch.Tensor | None = get(f"{prefix}model.norm.weight")
+    heads = tuple(get(f"{prefix}lm_head.{i}.weight") for i in range(config.num_codebooks - 1))
+    if norm is not None and norm.is_cuda:
+        heads, norm = tuple(fold_norm(head, norm) for head in heads), None
+    layers = _layers(get, f"{prefix}model.", config.depth)
+    return DepthTransformer(config.depth, layers, norm, heads, tables, projection)
+
+
+def _layers(get: WeightSource, prefix: str, shape: TransformerShape) -> tuple[LayerWeights, ...]:
+    layers = layer_weights(get, prefix, shape)
+    return with_folded_norms(layers) if layers[0].qkv.is_cuda else layers
