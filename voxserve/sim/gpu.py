@@ -29,6 +29,7 @@ from voxserve.sim.contention import Work, speeds
 from voxserve.sim.cost import ProfileCost
 
 _LANES = (LaneName.LM, LaneName.BACKGROUND, LaneName.URGENT)
+_LANE_INDEX = {lane: index for index, lane in enumerate(_LANES)}
 _P10_TO_P90_SIGMAS = 2.563  # a normal distribution's distance between its 10 % and 90 % points
 
 
@@ -80,13 +81,14 @@ class SimulatedGpu:
         self._start_s = [0.0, 0.0, 0.0]
         self._speed = [0.0, 0.0, 0.0]
         self._speeds: dict[tuple[Work | None, ...], list[float]] = {}
+        self._next_lane = 0
         self._now_s = 0.0  # up to here `_left_s` is accounted for
         self.next_end_s = math.inf
 
     def launch(self, job: Job, now_s: float) -> list[Ended]:
         """Queues a job on its lane at `now_s`; returns what ended until then."""
-        ended = self.advance(now_s)
-        lane = _LANES.index(job.lane)
+        ended = self.advance(now_s) if self.next_end_s <= now_s else []
+        lane = _LANE_INDEX[job.lane]
         if self._running[lane] is None:
             self._progress(now_s)
             self._start(lane, job)
@@ -101,12 +103,7 @@ class SimulatedGpu:
         while self.next_end_s <= now_s:
             end_s = self.next_end_s
             self._progress(end_s)
-            # The job that determined `end_s` may be left with a rounding error: it has ended.
-            lane = min(
-                (lane for lane in (0, 1, 2) if self._running[lane] is not None),
-                key=lambda lane: self._left_s[lane],
-            )
-            ended.append(self._end(lane, end_s))
+            ended.append(self._end(self._next_lane, end_s))
         return ended
 
     def _progress(self, now_s: float) -> None:
@@ -155,8 +152,13 @@ class SimulatedGpu:
                 found[lane] = speed
             self._speeds[key] = found
         self._speed = found
-        rest_s = [left / speed for left, speed in zip(self._left_s, found, strict=True) if speed]
-        self.next_end_s = self._now_s + min(rest_s) if rest_s else math.inf
+        best_s = math.inf
+        for lane in (0, 1, 2):
+            speed = found[lane]
+            if speed and self._left_s[lane] < best_s * speed:
+                best_s = self._left_s[lane] / speed
+                self._next_lane = lane
+        self.next_end_s = self._now_s + max(best_s, 0.0)
 
 
 def chunk_samples(
@@ -182,9 +184,12 @@ def outcome(ended: Ended, frame_samples: int, delay_samples: int) -> StepDone | 
     """The event that tells the scheduler: every row made its frame, every chunk its samples."""
     job = ended.job
     if isinstance(job, CodecJob):
-        samples = [
-            chunk_samples(c.first_frame, c.num_frames, c.is_last, frame_samples, delay_samples)
-            for c in job.chunks
-        ]
+        if delay_samples:
+            samples = [
+                chunk_samples(c.first_frame, c.num_frames, c.is_last, frame_samples, delay_samples)
+                for c in job.chunks
+            ]
+        else:
+            samples = [chunk.num_frames * frame_samples for chunk in job.chunks]
         return CodecDone(job.job_id, tuple(samples), ended.start_s, ended.end_s)
     return StepDone(job.job_id, _all_went_on(len(job.slots)), ended.start_s, ended.end_s)

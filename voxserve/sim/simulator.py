@@ -158,9 +158,8 @@ class Simulator:
         self._tallies: dict[int, _Tally] = {}
         self._num_open = 0
         self._num_missed = 0
-        self._busy_s = {"prefill": 0.0, "decode": 0.0, "background": 0.0, "urgent": 0.0}
-        self._rows = dict.fromkeys(self._busy_s, 0)
-        self._jobs = dict.fromkeys(self._busy_s, 0)
+        kinds = ("prefill", "decode", "background", "urgent")
+        self._use = {kind: [0.0, 0, 0] for kind in kinds}  # seconds, rows, jobs
         self.now_s = 0.0
 
     def run(
@@ -199,8 +198,9 @@ class Simulator:
             if now_s == math.inf:
                 break
             self.now_s = now_s = max(now_s, self.now_s)
-            for ended in self._gpu.advance(now_s):
-                self._note_end(seen, ended)
+            if self._gpu.next_end_s <= now_s:
+                for ended in self._gpu.advance(now_s):
+                    self._note_end(seen, ended)
             must_decide = wakeup_s is not None and wakeup_s <= now_s
             while seen and seen[0][0] <= now_s:
                 self._scheduler.on_event(now_s, seen.popleft()[1])
@@ -243,9 +243,10 @@ class Simulator:
         event = outcome(ended, self._frame_samples, self._delay_samples)
         seen.append((ended.end_s + self._host_s, event))
         kind, rows = _kind_and_rows(ended.job)
-        self._busy_s[kind] += ended.end_s - ended.start_s
-        self._rows[kind] += rows
-        self._jobs[kind] += 1
+        use = self._use[kind]
+        use[0] += ended.end_s - ended.start_s
+        use[1] += rows
+        use[2] += 1
 
     def _take(self, now_s: float, notice: Notice) -> None:
         if isinstance(notice, ChunkDelivered):
@@ -277,12 +278,8 @@ class Simulator:
         """How the lanes spent their time so far."""
         span_s = max(self.now_s, 1e-9)
         return {
-            kind: LaneUse(
-                self._busy_s[kind] / span_s,
-                self._rows[kind] / max(1, self._jobs[kind]),
-                self._jobs[kind],
-            )
-            for kind in self._busy_s
+            kind: LaneUse(busy_s / span_s, rows / max(1, jobs), int(jobs))
+            for kind, (busy_s, rows, jobs) in self._use.items()
         }
 
 
