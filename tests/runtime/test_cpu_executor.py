@@ -110,6 +110,16 @@ def test_a_job_of_an_unknown_slot_fails_and_the_lane_lives(executor):
     assert isinstance(result_of(executor, prefill(0)).event, StepDone)
 
 
+def test_text_that_is_refused_fails_its_own_request(executor):
+    open_slots(executor, "one", "one")
+    result_of(executor, prefill(0, 1))
+    executor.append_text(0, 0, np.zeros(1, np.int32), True)  # the fake takes whole texts only
+    event = result_of(executor, decode(0, 1)).event
+    assert isinstance(event, StepDone)
+    assert "whole texts only" in event.failed.pop(0)
+    assert not event.failed
+
+
 def test_lanes_do_not_wait_for_each_other():
     model = FakeModel()
     executor = CpuExecutor(model, MonotonicClock(), "test")

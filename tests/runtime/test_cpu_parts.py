@@ -138,9 +138,9 @@ def test_the_kept_silence_may_come_from_the_chunk_before():
 
 def test_too_short_a_start_waits_for_the_next_chunk():
     silence = LeadingSilence(RATE_HZ)
-    assert len(silence.cut(np.concatenate([quiet(120), tone(40)]), is_last=False)) == 0
+    assert len(silence.cut(np.concatenate([quiet(120), tone(79)]), is_last=False)) == 0
     out = silence.cut(tone(100), is_last=False)
-    assert np.array_equal(out, np.concatenate([quiet(20), tone(140)]))
+    assert np.array_equal(out, np.concatenate([quiet(20), tone(179)]))
 
 
 def test_the_last_chunk_holds_nothing_back():

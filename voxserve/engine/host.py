@@ -74,7 +74,7 @@ class HostTuning:
             if due:
                 self._last_collect_s = now_s
         if due:
-            gc.collect(0)
+            gc.collect(1)
 
 
 tuning = HostTuning()

@@ -9,7 +9,7 @@ from voxserve.core.playback import AUDIBLE_LEVEL
 
 KEPT_S = 0.02  # of silence, before the first audible sample: a hard cut would click
 # A first delivery with less sound than this would run out before the next chunk can come.
-SHORTEST_START_S = 0.1
+SHORTEST_START_S = 0.08
 
 
 class LeadingSilence:
