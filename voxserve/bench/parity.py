@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from voxserve.bench.machine import cpu_name, revision, versions
 from voxserve.bench.tables import Figure, Results
+from voxserve.kernels.rms_norm import scale_reference
 from voxserve.models.base import PrefillInputs, StateSize
 from voxserve.models.blocks.sampling import SamplingDefaults
 from voxserve.models.blocks.weights import RandomWeights, WeightSource
@@ -206,8 +207,10 @@ def _forced_frame(
         codebook: int,
         table: torch.Tensor | None,
         rows: torch.Tensor | None,
+        unscaled: torch.Tensor | None,
     ) -> None:
-        depth.append(logits.float().cpu())
+        eps = talker.depth.shape.norm_eps
+        depth.append(scale_reference(logits.float(), unscaled, eps).cpu())
         if table is not None and rows is not None:
             rows.copy_(table[codes[:, codebook].long()])
 

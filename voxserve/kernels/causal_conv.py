@@ -176,7 +176,7 @@ def conv_tile(rows: int, frames: int, channels_in: int, channels_out: int) -> Co
         return ConvTile(64, 32, 32 if channels_in % 32 == 0 else 16, 4, 4, False)
     if cdiv(total, 128) * cdiv(channels_out, 128) >= 100:
         if frames < 160:
-            return ConvTile(128, 128, 64, 8, 3, False)
+            return ConvTile(128, 128, 64, 4, 3, False)
         if channels_out < 1024 and frames < 1024:
             return ConvTile(64, 128, 64, 4, 4, True)
         return ConvTile(128, 128, 64, 4, 3, True)

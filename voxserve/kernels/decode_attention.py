@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from voxserve.kernels.backend import cdiv, tl, triton, use_reference
+from voxserve.kernels.backend import cdiv, next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.device_math import start_next, wait_for_previous
 from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.kv_cache import (
@@ -17,6 +17,7 @@ from voxserve.kernels.kv_cache import (
     qk_norm_rope_write_reference,
     rotate_heads,
 )
+from voxserve.kernels.rms_norm import row_scale, scale_reference
 
 _WARPS = 4
 _STAGES = 2
@@ -32,8 +33,10 @@ def decode_attention_reference(
     lengths: torch.Tensor,
     slots: torch.Tensor,
     eps: float,
+    unscaled: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Plain torch."""
+    qkv = scale_reference(qkv, unscaled, eps)
     positions = lengths[slots.long()]
     q = qk_norm_rope_write_reference(
         qkv, q_norm, k_norm, table, kv_pages, page_table, slots, positions, eps
@@ -61,7 +64,9 @@ def _decode_attention_kernel(
     lengths,
     slots,
     out,
+    unscaled,
     max_pages,
+    width,
     scale,
     eps,
     GROUP: tl.constexpr,
@@ -69,6 +74,8 @@ def _decode_attention_kernel(
     D: tl.constexpr,
     PAGE: tl.constexpr,
     HAS_NORM: tl.constexpr,
+    HAS_UNSCALED: tl.constexpr,
+    WIDTH: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     if EARLY:
@@ -90,17 +97,18 @@ def _decode_attention_kernel(
     k_row = q_row + GROUP * KV_HEADS * D + head * D
     v_row = k_row + KV_HEADS * D
     rope_row = table + position * D
-    k1, k2 = rotate_heads(k_row, k_norm, rope_row, 1, eps, HAS_NORM, 1, half)
+    root = row_scale(unscaled, row, width, eps, HAS_UNSCALED, WIDTH)
+    k1, k2 = rotate_heads(k_row, k_norm, rope_row, 1, root, eps, HAS_NORM, 1, half)
     k1 = k1.to(dtype)
     k2 = k2.to(dtype)
-    value = tl.load(v_row + d)
+    value = (tl.load(v_row + d).to(tl.float32) * root).to(dtype)
     page = tl.load(page_table + slot * max_pages + position // PAGE).to(tl.int64)
     target = kv_pages + page * page_stride + head * PAGE * D + position % PAGE * D
     tl.store(target + i[None, :], k1)
     tl.store(target + half + i[None, :], k2)
     tl.store(target + value_offset + d, value)
     q1, q2 = rotate_heads(
-        q_row + head * GROUP * D, q_norm, rope_row, GROUP, eps, HAS_NORM, 16, half
+        q_row + head * GROUP * D, q_norm, rope_row, GROUP, root, eps, HAS_NORM, 16, half
     )
     q1 = q1.to(dtype)
     q2 = q2.to(dtype)
@@ -139,6 +147,7 @@ def decode_attention(
     lengths: torch.Tensor,
     slots: torch.Tensor,
     eps: float = 1e-6,
+    unscaled: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Appends one token per row to the cache and attends over its slot's tokens.
 
@@ -155,17 +164,20 @@ def decode_attention(
         lengths: `[slots]` int32, tokens in the cache before this step.
         slots: `[rows]` int32; padding rows name the scratch slot.
         eps: the norms' epsilon.
+        unscaled: `[rows, in]` contiguous, if each row of `qkv` must still be divided by the root
+            mean square of this row (`linear_before_norm`).
 
     Returns:
         `[rows, q_heads * head_dim]`.
     """
     if use_reference(qkv):
         return decode_attention_reference(
-            qkv, q_norm, k_norm, table, kv_pages, page_table, lengths, slots, eps
+            qkv, q_norm, k_norm, table, kv_pages, page_table, lengths, slots, eps, unscaled
         )
     kv_heads, head_dim = kv_pages.shape[2], kv_pages.shape[4]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
     out = torch.empty((qkv.shape[0], q_heads * head_dim), dtype=qkv.dtype, device=qkv.device)
+    width = unscaled.shape[1] if unscaled is not None else 1
     _decode_attention_kernel[(qkv.shape[0], kv_heads)](
         qkv,
         q_norm if q_norm is not None else table,
@@ -176,7 +188,9 @@ def decode_attention(
         lengths,
         slots,
         out,
+        unscaled if unscaled is not None else qkv,
         page_table.shape[1],
+        width,
         head_dim**-0.5,
         eps,
         GROUP=q_heads // kv_heads,
@@ -184,6 +198,8 @@ def decode_attention(
         D=head_dim,
         PAGE=PAGE_SIZE,
         HAS_NORM=q_norm is not None,
+        HAS_UNSCALED=unscaled is not None,
+        WIDTH=next_power_of_2(width),
         EARLY=early_launch(qkv),
         launch_pdl=early_launch(qkv),
         num_warps=_WARPS,

@@ -9,6 +9,7 @@ from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.device_math import start_next, wait_for_previous
 from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.kv_cache import rotate_heads, split_heads
+from voxserve.kernels.rms_norm import row_scale, scale_reference
 from voxserve.kernels.rope import norm_rope_reference
 
 _WARPS = 1
@@ -22,8 +23,10 @@ def depth_attention_reference(
     cache: torch.Tensor,
     position: int,
     eps: float,
+    unscaled: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Plain torch."""
+    qkv = scale_reference(qkv, unscaled, eps)
     kv_heads, head_dim = cache.shape[2], cache.shape[4]
     q, k, v = split_heads(qkv, kv_heads, head_dim)
     positions = torch.full((qkv.shape[0],), position, device=qkv.device)
@@ -42,10 +45,13 @@ def _depth_attention_kernel(
     k_norm,
     table,
     cache,
+    unscaled,
     out,
     qkv_stride,
+    unscaled_stride,
     out_stride,
     position,
+    width,
     scale,
     eps,
     LENGTH: tl.constexpr,
@@ -54,54 +60,57 @@ def _depth_attention_kernel(
     KV_HEADS: tl.constexpr,
     D: tl.constexpr,
     HAS_NORM: tl.constexpr,
+    HAS_UNSCALED: tl.constexpr,
+    WIDTH: tl.constexpr,
     EARLY: tl.constexpr,
 ):
+    # GROUP queries (padded to the matrix unit's 16) against at most LENGTH cached keys.
     if EARLY:
         wait_for_previous()
         start_next()
-    # GROUP queries against LENGTH >= position cached keys, all in registers: no matrix unit.
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     half: tl.constexpr = D // 2
     dtype = cache.dtype.element_ty
+    m = tl.arange(0, 16)
     i = tl.arange(0, half)
     d = tl.arange(0, D)
     q_row = qkv + row * qkv_stride
     k_row = q_row + GROUP * KV_HEADS * D + head * D
     rope_row = table + position * D
-    k1, k2 = rotate_heads(k_row, k_norm, rope_row, 1, eps, HAS_NORM, 1, half)
+    token = tl.arange(0, LENGTH)
+    old = (token < position)[:, None]
+    base = cache + (row * 2 * KV_HEADS + head) * CAPACITY * D
+    keys = base + token[:, None] * D
+    key1 = tl.load(keys + i[None, :], mask=old, other=0.0)
+    key2 = tl.load(keys + half + i[None, :], mask=old, other=0.0)
+    values = tl.load(keys + KV_HEADS * CAPACITY * D + d[None, :], mask=old, other=0.0)
+    root = row_scale(unscaled + row * unscaled_stride, 0, width, eps, HAS_UNSCALED, WIDTH)
+    k1, k2 = rotate_heads(k_row, k_norm, rope_row, 1, root, eps, HAS_NORM, 1, half)
     k1 = k1.to(dtype)
     k2 = k2.to(dtype)
-    value = tl.load(k_row + KV_HEADS * D + d)
-    base = cache + (row * 2 * KV_HEADS + head) * CAPACITY * D
+    value = (tl.load(k_row + KV_HEADS * D + d).to(tl.float32) * root).to(dtype)
     tl.store(base + position * D + i[None, :], k1)
     tl.store(base + position * D + half + i[None, :], k2)
     tl.store(base + KV_HEADS * CAPACITY * D + position * D + d, value)
     q1, q2 = rotate_heads(
-        q_row + head * GROUP * D, q_norm, rope_row, GROUP, eps, HAS_NORM, GROUP, half
+        q_row + head * GROUP * D, q_norm, rope_row, GROUP, root, eps, HAS_NORM, 16, half
     )
-    q1 = q1.to(dtype).to(tl.float32)
-    q2 = q2.to(dtype).to(tl.float32)
-    new_score = tl.sum(q1 * k1.to(tl.float32), 1) + tl.sum(q2 * k2.to(tl.float32), 1)
-    new_score = new_score * scale
-    token = tl.arange(0, LENGTH)
-    old = token < position
-    keys = base + token[:, None] * D
-    key1 = tl.load(keys + i[None, :], mask=old[:, None], other=0.0).to(tl.float32)
-    key2 = tl.load(keys + half + i[None, :], mask=old[:, None], other=0.0).to(tl.float32)
-    values = tl.load(keys + KV_HEADS * CAPACITY * D + d[None, :], mask=old[:, None], other=0.0)
-    score = tl.sum(q1[:, None, :] * key1[None, :, :], 2)
-    score = (score + tl.sum(q2[:, None, :] * key2[None, :, :], 2)) * scale
-    score = tl.where(old[None, :], score, float("-inf"))
+    q1 = q1.to(dtype)
+    q2 = q2.to(dtype)
+    new_score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), 1)
+    new_score = (new_score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), 1)) * scale
+    score = tl.dot(q1, tl.trans(key1), input_precision="ieee")
+    score = tl.dot(q2, tl.trans(key2), score, input_precision="ieee") * scale
+    score = tl.where((token < position)[None, :], score, float("-inf"))
     best = tl.maximum(new_score, tl.max(score, 1))
     weight = tl.exp(score - best[:, None])
     new_weight = tl.exp(new_score - best)
     total = new_weight + tl.sum(weight, 1)
-    acc = tl.sum(weight[:, :, None] * values.to(tl.float32)[None, :, :], 1)
-    acc = (acc + new_weight[:, None] * value.to(tl.float32)[None, :]) / total[:, None]
-    group = tl.arange(0, GROUP)
-    target = out + row * out_stride + (head * GROUP + group[:, None]) * D + d[None, :]
-    tl.store(target, acc.to(out.dtype.element_ty))
+    acc = new_weight[:, None] * value.to(tl.float32)[None, :]
+    acc = tl.dot(weight.to(dtype), values, acc, input_precision="ieee") / total[:, None]
+    target = out + row * out_stride + (head * GROUP + m[:, None]) * D + d[None, :]
+    tl.store(target, acc.to(out.dtype.element_ty), mask=m[:, None] < GROUP)
 
 
 def depth_attention(
@@ -112,6 +121,7 @@ def depth_attention(
     cache: torch.Tensor,
     position: int,
     eps: float = 1e-6,
+    unscaled: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Writes one token per row at `position` of a dense cache and attends over `0 .. position`.
 
@@ -123,37 +133,45 @@ def depth_attention(
         cache: this layer's scratch, `[rows, 2, kv_heads, capacity, head_dim]` contiguous.
         position: the same for all rows, below `capacity`.
         eps: the norms' epsilon.
+        unscaled: `[rows, in]`, rows may be strided, if each row of `qkv` must still be divided by
+            the root mean square of this row (`linear_before_norm`).
 
     Returns:
         `[rows, q_heads * head_dim]`.
     """
     assert position < cache.shape[3], "position beyond the depth cache's capacity"
     if use_reference(qkv):
-        return depth_attention_reference(qkv, q_norm, k_norm, table, cache, position, eps)
+        return depth_attention_reference(qkv, q_norm, k_norm, table, cache, position, eps, unscaled)
     kv_heads, capacity, head_dim = cache.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
     group = q_heads // kv_heads
-    assert group == next_power_of_2(group), "query heads per key/value head: a power of two"
+    assert group <= 16, "at most 16 query heads per key/value head"
     rows = qkv.shape[0]
     out = torch.empty((rows, q_heads * head_dim), dtype=qkv.dtype, device=qkv.device)
+    width = unscaled.shape[1] if unscaled is not None else 1
     _depth_attention_kernel[(rows, kv_heads)](
         qkv,
         q_norm if q_norm is not None else table,
         k_norm if k_norm is not None else table,
         table,
         cache,
+        unscaled if unscaled is not None else qkv,
         out,
         qkv.stride(0),
+        unscaled.stride(0) if unscaled is not None else 0,
         out.stride(0),
         position,
+        width,
         head_dim**-0.5,
         eps,
-        LENGTH=next_power_of_2(max(position, 1)),
+        LENGTH=max(16, next_power_of_2(capacity)),
         CAPACITY=capacity,
         GROUP=group,
         KV_HEADS=kv_heads,
         D=head_dim,
         HAS_NORM=q_norm is not None,
+        HAS_UNSCALED=unscaled is not None,
+        WIDTH=next_power_of_2(width),
         EARLY=early_launch(qkv),
         launch_pdl=early_launch(qkv),
         num_warps=_WARPS,

@@ -69,23 +69,26 @@ def rotate_heads(
     norm,
     table_row,
     num_heads,
+    scale,
     eps,
     HAS_NORM: tl.constexpr,
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ):
-    """Loads `[num_heads, 2 * HALF]` at `base`, normalises and rotates; returns both halves."""
+    """Loads `[num_heads, 2 * HALF]` at `base`, scales, normalises, rotates; returns both halves."""
     heads = tl.arange(0, HEADS)[:, None]
     i = tl.arange(0, HALF)
     mask = heads < num_heads
-    first = tl.load(base + heads * 2 * HALF + i[None, :], mask=mask, other=0.0).to(tl.float32)
+    first = (
+        tl.load(base + heads * 2 * HALF + i[None, :], mask=mask, other=0.0).to(tl.float32) * scale
+    )
     second = tl.load(base + heads * 2 * HALF + HALF + i[None, :], mask=mask, other=0.0)
-    second = second.to(tl.float32)
+    second = second.to(tl.float32) * scale
     if HAS_NORM:
         square = tl.sum(first * first, 1) + tl.sum(second * second, 1)
-        scale = tl.rsqrt(square / (2 * HALF) + eps)[:, None]
-        first = first * scale * tl.load(norm + i).to(tl.float32)[None, :]
-        second = second * scale * tl.load(norm + HALF + i).to(tl.float32)[None, :]
+        root = tl.rsqrt(square / (2 * HALF) + eps)[:, None]
+        first = first * root * tl.load(norm + i).to(tl.float32)[None, :]
+        second = second * root * tl.load(norm + HALF + i).to(tl.float32)[None, :]
     cos = tl.load(table_row + i)[None, :]
     sin = tl.load(table_row + HALF + i)[None, :]
     return first * cos - second * sin, second * cos + first * sin
@@ -119,14 +122,16 @@ def _qk_norm_rope_write_kernel(
     half: tl.constexpr = D // 2
     i = tl.arange(0, half)[None, :]
     row = qkv + token * (Q_HEADS + 2 * KV_HEADS) * D
-    q1, q2 = rotate_heads(row, q_norm, table + position * D, Q_HEADS, eps, HAS_NORM, Q_BLOCK, half)
+    q1, q2 = rotate_heads(
+        row, q_norm, table + position * D, Q_HEADS, 1.0, eps, HAS_NORM, Q_BLOCK, half
+    )
     heads = tl.arange(0, Q_BLOCK)[:, None]
     q_row = q_out + token * Q_HEADS * D + heads * D + i
     tl.store(q_row, q1.to(q_out.dtype.element_ty), mask=heads < Q_HEADS)
     tl.store(q_row + half, q2.to(q_out.dtype.element_ty), mask=heads < Q_HEADS)
     row += Q_HEADS * D
     k1, k2 = rotate_heads(
-        row, k_norm, table + position * D, KV_HEADS, eps, HAS_NORM, KV_BLOCK, half
+        row, k_norm, table + position * D, KV_HEADS, 1.0, eps, HAS_NORM, KV_BLOCK, half
     )
     heads = tl.arange(0, KV_BLOCK)[:, None]
     mask = heads < KV_HEADS

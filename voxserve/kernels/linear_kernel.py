@@ -17,6 +17,8 @@ from voxserve.kernels.backend import TensorDescriptor, cdiv, tl, triton
 from voxserve.kernels.device_math import prefetch_l2, start_next, wait_for_previous
 from voxserve.kernels.early_launch import early_launch
 
+_PREFETCH = 256  # inputs of each weight row fetched before waiting
+
 
 @triton.jit
 def _prefetch_weights(
@@ -52,6 +54,7 @@ def _linear_kernel(
     GATED: tl.constexpr,
     RESIDUAL: tl.constexpr,
     EARLY: tl.constexpr,
+    PREFETCH: tl.constexpr,
 ):
     # Programs next to each other share a weight tile, so that weights leave memory once. With
     # NORM the sum of squares of each row is taken from the tiles that pass by anyway and scales
@@ -64,10 +67,11 @@ def _linear_kernel(
     m = m0 + tl.arange(0, BM)
     n = n0 + tl.arange(0, BN)
     if EARLY:
-        _prefetch_weights(raw_weight, n0, first_k, outputs, INPUTS, BN, KS)
-        if GATED:
-            up_weight = raw_weight + outputs.to(tl.int64) * INPUTS
-            _prefetch_weights(up_weight, n0, first_k, outputs, INPUTS, BN, KS)
+        if PREFETCH > 0:
+            _prefetch_weights(raw_weight, n0, first_k, outputs, INPUTS, BN, PREFETCH)
+            if GATED:
+                up_weight = raw_weight + outputs.to(tl.int64) * INPUTS
+                _prefetch_weights(up_weight, n0, first_k, outputs, INPUTS, BN, PREFETCH)
         wait_for_previous()
         start_next()
     acc = tl.zeros((BM, BN), tl.float32)
@@ -192,6 +196,7 @@ def launch_linear(
         GATED=gated,
         RESIDUAL=residual is not None,
         EARLY=early,
+        PREFETCH=min(_PREFETCH, inputs // tile.split),
         num_warps=tile.warps,
         num_stages=tile.stages,
         launch_pdl=early,

@@ -235,7 +235,7 @@ def unit_tile(rows: int, frames: int, channels: int) -> UnitTile | None:
     if channels == 192:
         return UnitTile(64, 128, 64, 64, 4, 3, True)
     if channels == 96:
-        return UnitTile(64, 128, 0, 32, 4, 3, True)
+        return UnitTile(128, 128, 0, 32, 4, 3, True)
     return None
 
 

@@ -16,6 +16,26 @@ def rms_norm_reference(x: torch.Tensor, weight: torch.Tensor | None, eps: float)
     return wide.to(x.dtype)
 
 
+def scale_reference(y: torch.Tensor, unscaled: torch.Tensor | None, eps: float) -> torch.Tensor:
+    """Divides each row of `y` by the root mean square of the same row of `unscaled`, if given."""
+    if unscaled is None:
+        return y
+    wide = unscaled.to(torch.promote_types(unscaled.dtype, torch.float32))
+    return (y * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(y.dtype)
+
+
+@triton.jit
+def row_scale(x, row, width, eps, HAS_X: tl.constexpr, BLOCK: tl.constexpr):
+    """One over the root mean square of a row of `x [.., width]`; 1 without `x`."""
+    if HAS_X:
+        i = tl.arange(0, BLOCK)
+        value = tl.load(x + row * width + i, mask=i < width, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(value * value, 0) / width + eps)
+    else:
+        scale = 1.0
+    return scale
+
+
 @triton.jit
 def _rms_norm_kernel(x, weight, y, stride, d, eps, HAS_WEIGHT: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)

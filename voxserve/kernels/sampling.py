@@ -15,6 +15,7 @@ from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.device_math import logarithm, start_next, wait_for_previous
 from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.philox import gumbel_noise
+from voxserve.kernels.rms_norm import row_scale, scale_reference
 
 _WARPS = 4
 
@@ -88,11 +89,13 @@ def sample_reference(
     frames: torch.Tensor,
     codebook: int,
     rules: FirstCodebookRules | None = None,
+    unscaled: torch.Tensor | None = None,
+    eps: float = 1e-6,
 ) -> torch.Tensor:
     """Plain torch; returns `[rows]` int32 and updates the bitmap."""
     slots = slots.long()
     vocab = logits.shape[1]
-    logits, frames = logits.float(), frames[slots]
+    logits, frames = scale_reference(logits.float(), unscaled, eps), frames[slots]
     if rules is not None:
         logits = _apply_rules_reference(logits, slots, frames, rules)
     temperature = params.temperature[slots][:, None]
@@ -124,20 +127,31 @@ def _ordered_key(x):
 
 
 @triton.jit
-def _top_k_threshold_kernel(key, count):
-    """A key such that exactly (or, with ties, at least) `count` keys are not below it."""
-    low = tl.min(key).to(tl.int64)
-    high = tl.max(key).to(tl.int64)
+def _top_k_threshold_kernel(key, count, low, high):
+    """A key in `low .. high` with exactly (with ties, at least) `count` keys not below it.
+
+    Three thresholds a round, their counts packed into one sum: a round costs a barrier or two.
+    """
     while low < high:
-        middle = (low + high + 1) >> 1
-        above = tl.sum((key >= middle.to(tl.int32)).to(tl.int32))
-        if above >= count:
-            low = middle
-        else:
-            high = middle - 1
-        if above == count:
-            high = low
-    return low.to(tl.int32)
+        step = (high - low + 3) >> 2
+        first = low + step
+        second = first + step
+        third = second + step
+        packed = (key >= first).to(tl.int64)
+        packed += (key >= second).to(tl.int64) << 20
+        packed += (key >= third).to(tl.int64) << 40
+        packed = tl.sum(packed)
+        above1 = packed & 0xFFFFF
+        above2 = (packed >> 20) & 0xFFFFF
+        above3 = packed >> 40
+        in3 = above3 >= count
+        in2 = above2 >= count
+        in1 = above1 >= count
+        top = tl.where(in3, high, tl.where(in2, third - 1, tl.where(in1, second - 1, first - 1)))
+        low = tl.where(in3, third, tl.where(in2, second, tl.where(in1, first, low)))
+        found = tl.where(in3, above3, tl.where(in2, above2, tl.where(in1, above1, 0)))
+        high = tl.where(found == count, low, top)
+    return low
 
 
 @triton.jit
@@ -170,6 +184,7 @@ def _sample_kernel(
     out,
     next_table,
     next_rows,
+    unscaled,
     stride,
     out_stride,
     vocab,
@@ -178,10 +193,15 @@ def _sample_kernel(
     first_suppressed,
     end_id,
     next_width,
+    width,
+    eps,
     HAS_RULES: tl.constexpr,
     HAS_NEXT: tl.constexpr,
     QUARTER: tl.constexpr,
     NEXT_BLOCK: tl.constexpr,
+    HAS_UNSCALED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    COARSE: tl.constexpr,
     EARLY: tl.constexpr,
 ):
     if EARLY:
@@ -210,11 +230,19 @@ def _sample_kernel(
     heat = tl.load(temperature + slot)
     score = x
     if heat > 0:
-        x = tl.div_rn(x, heat + tl.zeros_like(x))
-        key = _ordered_key(x)
         count = tl.load(top_k + slot)
         if (count > 0) & (count < vocab):
-            x = tl.where(key >= _top_k_threshold_kernel(key, count), x, float("-inf"))
+            # Dividing by the temperature keeps the order, so the search may come before it. With
+            # COARSE all values are 16 bits wide and so are their keys.
+            key = _ordered_key(x)
+            limit = tl.full((), 0x7FFFFFFF, tl.int64)
+            if COARSE:
+                key = key >> 16
+                limit = tl.full((), 0x7FFF, tl.int64)
+            cut = _top_k_threshold_kernel(key.to(tl.int64), count, -1 - limit, limit)
+            x = tl.where(key >= cut, x, float("-inf"))
+        x = x * row_scale(unscaled, row, width, eps, HAS_UNSCALED, WIDTH)
+        x = tl.div_rn(x, heat + tl.zeros_like(x))
         share = tl.load(top_p + slot)
         if share < 1:
             mass = tl.exp(x - tl.max(x))
@@ -257,6 +285,8 @@ def sample(
     rules: FirstCodebookRules | None = None,
     next_table: torch.Tensor | None = None,
     next_rows: torch.Tensor | None = None,
+    unscaled: torch.Tensor | None = None,
+    eps: float = 1e-6,
 ) -> torch.Tensor:
     """Draws one id per row.
 
@@ -274,17 +304,23 @@ def sample(
         rules: the first codebook's masks and penalty.
         next_table: `[vocab, d]` rows to hand on, or None.
         next_rows: `[rows, d]`, receives `next_table[id]` of each row.
+        unscaled: `[rows, in]` contiguous, if each row of `logits` must still be divided by the
+            root mean square of this row (`linear_before_norm`). With the first codebook's
+            penalty too: it only depends on signs.
+        eps: that norm's epsilon.
 
     Returns:
         `out`.
     """
     if use_reference(logits):
-        out.copy_(sample_reference(logits, slots, params, seeds, frames, codebook, rules))
+        ids = sample_reference(logits, slots, params, seeds, frames, codebook, rules, unscaled, eps)
+        out.copy_(ids)
         if next_table is not None and next_rows is not None:
             next_rows.copy_(next_table[out.long()])
         return out
     rows, vocab = logits.shape
     width = next_table.shape[1] if next_table is not None else 1
+    depth = unscaled.shape[1] if unscaled is not None else 1
     _sample_kernel[(rows,)](
         logits,
         slots,
@@ -299,6 +335,7 @@ def sample(
         out,
         next_table if next_table is not None else logits,
         next_rows if next_rows is not None else logits,
+        unscaled if unscaled is not None else logits,
         logits.stride(0),
         out.stride(0),
         vocab,
@@ -307,10 +344,15 @@ def sample(
         rules.first_suppressed if rules is not None else 0,
         rules.end_id if rules is not None else 0,
         width,
+        depth,
+        eps,
         HAS_RULES=rules is not None,
         HAS_NEXT=next_table is not None,
         QUARTER=max(next_power_of_2(vocab) // 4, 1),
         NEXT_BLOCK=next_power_of_2(width),
+        HAS_UNSCALED=unscaled is not None,
+        WIDTH=next_power_of_2(depth),
+        COARSE=rules is None and logits.dtype == torch.bfloat16,
         EARLY=early_launch(logits),
         launch_pdl=early_launch(logits),
         num_warps=_WARPS,

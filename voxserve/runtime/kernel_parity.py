@@ -117,6 +117,7 @@ def norm_cases(rows: int, width: int, out: int) -> list[ParityCase]:
     return [
         ParityCase(f"rms_norm{size}", build, lambda t: [rms_norm(t["x"], t["norm"])]),
         ParityCase(f"silu_mul{size}", build, lambda t: [silu_mul(t["x"])]),
+        ParityCase(f"silu_mul_unscaled{size}", build, lambda t: [silu_mul(t["x"], t["hidden"])]),
         ParityCase(
             f"norm_linear{size}", build, lambda t: [norm_linear(t["x"], t["norm"], t["weight"])]
         ),
@@ -170,6 +171,7 @@ def _paged_inputs(
     width = (q_heads + 2 * kv_heads) * head_dim
     return {
         "qkv": _normal(gen, len(lengths), width),
+        "x": _normal(gen, len(lengths), 80, scale=1.7),
         "q_norm": _around_one(gen, head_dim),
         "k_norm": _around_one(gen, head_dim),
         "table": rope_table(max_pages * PAGE_SIZE, head_dim, 1e6),
@@ -196,7 +198,18 @@ def decode_attention_case(
             t["lengths"],
             t["slots"],
         )
-        return [out, t["kv"]]
+        unscaled = decode_attention(
+            t["qkv"],
+            t["q_norm"] if normed else None,
+            t["k_norm"] if normed else None,
+            t["table"],
+            t["kv"],
+            t["page_table"],
+            t["lengths"],
+            t["slots"],
+            unscaled=t["x"],
+        )
+        return [out, unscaled, t["kv"]]
 
     return ParityCase(
         f"decode_attention[{len(lengths)}x{max(lengths)},{q_heads}/{kv_heads}x{head_dim}]",
@@ -232,6 +245,7 @@ def depth_case(rows: int, q_heads: int, kv_heads: int, head_dim: int, steps: int
     def build(gen: torch.Generator) -> Tensors:
         return {
             "qkv": _normal(gen, rows, steps, (q_heads + 2 * kv_heads) * head_dim),
+            "x": _normal(gen, rows, steps, 80, scale=1.7),
             "q_norm": _around_one(gen, head_dim),
             "k_norm": _around_one(gen, head_dim),
             "table": rope_table(32, head_dim, 1e6),
@@ -240,7 +254,15 @@ def depth_case(rows: int, q_heads: int, kv_heads: int, head_dim: int, steps: int
     def call(t: Tensors) -> list[torch.Tensor]:
         cache = _poison(rows, 2, kv_heads, 16, head_dim, like=t["qkv"])
         return [
-            depth_attention(t["qkv"][:, j], t["q_norm"], t["k_norm"], t["table"], cache, j)
+            depth_attention(
+                t["qkv"][:, j],
+                t["q_norm"],
+                t["k_norm"],
+                t["table"],
+                cache,
+                j,
+                unscaled=t["x"][:, j] if j % 2 else None,
+            )
             for j in range(steps)
         ]
 
@@ -270,6 +292,7 @@ def sampling_case(rows: int, vocab: int, first: bool) -> ParityCase:
             "penalty": pick([1.0, 1.05, 1.5]),
             "min_frames": pick([0, 2]).int(),
             "next_table": _normal(gen, vocab, 48),
+            "x": _normal(gen, rows, 80, scale=1.7),
         }
 
     def call(t: Tensors) -> list[torch.Tensor]:
@@ -292,6 +315,7 @@ def sampling_case(rows: int, vocab: int, first: bool) -> ParityCase:
             rules=rules,
             next_table=t["next_table"],
             next_rows=next_rows,
+            unscaled=None if first else t["x"],
         )
         return [ids, t["seen"], next_rows]
 

@@ -48,7 +48,7 @@ class DepthTransformer:
         assert len(heads) == len(tables), "a code is fed back for every head"
         self.shape, self.layers, self.final_norm = shape, layers, final_norm
         self.heads, self.tables, self.projection = heads, tables, projection
-        self.rope = rope_table(len(heads) + 1, shape.head_dim, shape.rope_theta, final_norm.device)
+        self.rope = rope_table(len(heads) + 1, shape.head_dim, shape.rope_theta, heads[0].device)
 
     def frame(self, hidden: torch.Tensor, first: torch.Tensor, draw: Draw) -> None:
         """Draws the codes behind the first one.
