@@ -103,8 +103,8 @@ def test_a_broken_row_fails_alone(executor):
 
 
 def test_a_job_of_an_unknown_slot_fails_and_the_lane_lives(executor):
-    event = result_of(executor, codec(ChunkRef(9, 9, 0, 0, 1, False))).event
-    assert isinstance(event, CodecDone)
+    event = result_of(executor, decode(9)).event
+    assert isinstance(event, StepDone)
     assert "KeyError" in event.failed[0]
     open_slots(executor, "one")
     assert isinstance(result_of(executor, prefill(0)).event, StepDone)
