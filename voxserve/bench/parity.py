@@ -19,7 +19,6 @@ import torch.nn.functional as F
 
 from voxserve.bench.machine import cpu_name, revision, versions
 from voxserve.bench.tables import Figure, Results
-from voxserve.kernels.rms_norm import scale_reference
 from voxserve.models.base import PrefillInputs, StateSize
 from voxserve.models.blocks.sampling import SamplingDefaults
 from voxserve.models.blocks.weights import RandomWeights, WeightSource
@@ -209,8 +208,11 @@ def _forced_frame(
         rows: torch.Tensor | None,
         unscaled: torch.Tensor | None,
     ) -> None:
-        eps = talker.depth.shape.norm_eps
-        depth.append(scale_reference(logits.float(), unscaled, eps).cpu())
+        wide = logits.float()
+        if unscaled is not None:
+            squares = unscaled.float().square().mean(-1, keepdim=True)
+            wide = wide * torch.rsqrt(squares + talker.depth.shape.norm_eps)
+        depth.append(wide.cpu())
         if table is not None and rows is not None:
             rows.copy_(table[codes[:, codebook].long()])
 
