@@ -134,7 +134,7 @@ class FakeModel(SpeechModel):
             first, valid = int(first_frame[row]), int(num_valid[row])
             codes = state.codes[slot, first : first + valid, 0].float()
             out[row, : valid * FRAME_SAMPLES] = _level(codes).repeat_interleave(FRAME_SAMPLES)
-            if NOT_A_NUMBER in state.words[slot]:
+            if NOT_A_NUMBER in state.words.get(slot, ""):
                 out[row, 0] = float("nan")
         return out
 
