@@ -101,7 +101,7 @@ def test_more_gpus_are_never_slower():
 
 def test_one_line_per_assignment_of_roles():
     ranked = rank_placements(Cost(), Cost(), PREPARED, LOAD, 2)
-    best = best_by_roles(ranked, 10)
+    best = best_by_roles(ranked)
     roles = [(item.num_both, item.num_lm, item.num_codec) for item in best]
     assert len(roles) == len(set(roles)) == 4
     assert best[0] == ranked[0]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 from pathlib import Path
 
 from voxserve.bench.sim_capacity import find_capacity
@@ -13,20 +12,19 @@ from voxserve.core import workload as workloads
 from voxserve.core.errors import InvalidInput
 from voxserve.core.profile import Profile
 from voxserve.core.workload import Workload
-from voxserve.sched.placement import (
+from voxserve.sim.cost import ProfileCost
+from voxserve.sim.device import prepared_of
+from voxserve.sim.placing import (
     ExpectedLoad,
     Placement,
     SplitChoice,
-    best_by_roles,
-    choose_split,
-    estimate_split,
-    rank_placements,
+    expected_load,
+    mean_gpu,
+    placements_of,
+    split_of,
 )
-from voxserve.sim.cost import ProfileCost
-from voxserve.sim.device import default_decode_batch, prepared_of, profiled_splits
 
 MAX_GPUS = 64
-_SAMPLE = 1000  # utterances that stand for a workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,24 +69,6 @@ class Plan:
         return "\n".join(lines)
 
 
-def expected_load(
-    profile: Profile, workload: Workload | str, rate_rps: float | None = None
-) -> ExpectedLoad:
-    """Mean request of a workload, in the profile's frames."""
-    found = workloads.find(workload)
-    sample = list(islice(found.utterances(seed=0), _SAMPLE))
-    frames = sum(item.num_frames(profile.frame_s) for item in sample) / len(sample)
-    tokens = sum(item.prompt_tokens for item in sample) / len(sample)
-    return ExpectedLoad(
-        rate_rps=rate_rps,
-        frames_per_request=frames,
-        prompt_tokens=round(tokens),
-        chunk_frames=profile.prepared.chunk_frames[-1],
-        decode_rows=default_decode_batch(profile.prepared),
-        codec_rows=32,
-    )
-
-
 def plan(
     profile: Profile | str | Path = "h200",
     num_gpus: int = 1,
@@ -121,12 +101,10 @@ def plan(
     if not 1 <= num_gpus <= MAX_GPUS:
         raise InvalidInput(f"{num_gpus} GPUs: 1 to {MAX_GPUS} can be planned")
     found = profile if isinstance(profile, Profile) else profiles.load(profile)
-    prepared = prepared_of(found)
-    inside = replace(prepared, splits=profiled_splits(found, prepared))
     load = expected_load(found, workload, rate_rps)
-    cost = ProfileCost(found, prepared)
-    alone = ProfileCost(found, prepared, side_by_side=False)
-    ranked = best_by_roles(rank_placements(cost, alone, inside, load, num_gpus), num_gpus * 4)
+    cost = ProfileCost(found, prepared_of(found))
+    split = split_of(found, load, cost)
+    ranked = placements_of(found, load, num_gpus)
     checked: list[Checked] = []
     for rank, item in enumerate(ranked):
         capacity = None
@@ -137,7 +115,7 @@ def plan(
         profile=found.name,
         workload=workloads.find(workload).name,
         num_gpus=num_gpus,
-        split=choose_split(cost, inside, load),
+        split=split,
         ranked=tuple(checked),
         notes=cost.notes,
     )
@@ -154,10 +132,8 @@ def _simulated_rps(
 ) -> float:
     """Capacity of the group at 90 %: that of its mean GPU times its backbones."""
     backbones = placement.num_both + placement.num_lm
-    is_uniform = placement.num_both == backbones and placement.num_codec == 0
-    mean = profile if is_uniform else _mean_gpu(profile, placement, load)
     capacity = find_capacity(
-        mean,
+        mean_gpu(profile, placement, load),
         workload,
         seconds=seconds,
         seeds=seeds,
@@ -167,21 +143,3 @@ def _simulated_rps(
         side_by_side=placement.num_both > 0,
     )
     return capacity.rps[0.9] * backbones
-
-
-def _mean_gpu(profile: Profile, placement: Placement, load: ExpectedLoad) -> Profile:
-    """The profile scaled so that one GPU has one backbone's share of the group's throughput."""
-    backbones = placement.num_both + placement.num_lm
-    prepared = prepared_of(profile)
-    cost = ProfileCost(profile, prepared, side_by_side=placement.num_both > 0)
-    reference = estimate_split(cost, prepared, placement.split, load)
-    lm = reference.lm_rps / (placement.lm_rps / backbones)
-    codec = reference.codec_rps / (placement.codec_rps / backbones)
-    return replace(
-        profile,
-        name=f"{profile.name} as {placement}",
-        times=tuple(
-            replace(time, seconds=time.seconds * (codec if time.stage == "codec" else lm))
-            for time in profile.times
-        ),
-    )

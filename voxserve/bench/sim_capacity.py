@@ -13,9 +13,7 @@ from voxserve.core import profile as profiles
 from voxserve.core.profile import Profile
 from voxserve.core.slo import Outcome, capacity_rps, summarise
 from voxserve.core.workload import Workload
-from voxserve.sched.placement import ExpectedLoad, choose_split
-from voxserve.sim.cost import ProfileCost
-from voxserve.sim.device import default_decode_batch, prepared_of
+from voxserve.sim.placing import expected_load, split_of
 from voxserve.sim.simulator import SimulationResult
 
 CONFIRM_STEPS_RPS = (-4.0, -2.0, 0.0, 2.0)
@@ -44,13 +42,11 @@ class Capacity:
         return asdict(self)
 
 
-def expected_rps(profile: Profile | str | Path, changes: dict[str, Any] | None = None) -> float:
+def expected_rps(profile: Profile | str | Path, settings: dict[str, Any] | None = None) -> float:
     """Where to start looking for capacity: the common rate of the best split's sides."""
     found = profile if isinstance(profile, Profile) else profiles.load(profile)
-    prepared = prepared_of(found)
-    rows = (changes or {}).get("max_decode_batch") or default_decode_batch(prepared)
-    load = ExpectedLoad(decode_rows=rows, codec_rows=32)
-    choice = choose_split(ProfileCost(found, prepared), prepared, load)
+    rows = (settings or {}).get("max_decode_batch")
+    choice = split_of(found, expected_load(found, "libritts", decode_rows=rows))
     return max(item.rate_rps for item in choice.estimates)
 
 

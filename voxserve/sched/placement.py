@@ -238,9 +238,9 @@ def _role_rates(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> Spli
     return SplitEstimate(Split(), arrivals / step_s, codec_rows / (chunks * batch_s))
 
 
-def best_by_roles(placements: Sequence[Placement], count: int) -> list[Placement]:
-    """The best split of each of the `count` best assignments of roles."""
+def best_by_roles(placements: Sequence[Placement]) -> list[Placement]:
+    """The first (so the best) split of each assignment of roles."""
     best: dict[tuple[int, int, int], Placement] = {}
     for item in placements:
         best.setdefault((item.num_both, item.num_lm, item.num_codec), item)
-    return list(best.values())[:count]
+    return list(best.values())
