@@ -83,16 +83,18 @@ class Parts:
         box = ipywidgets.VBox(controls.box(*names))
         return named("more", ipywidgets.Accordion([box], titles=["More settings"]))
 
-    def close(self) -> None:
-        """Closes every widget."""
-        for widget in _descendants(self.box):
-            widget.close()
-
 
 def named(name: str, widget: Any) -> Any:
     """Adds the class that `workbench.css` knows the widget by."""
     widget.add_class(f"vs-{name}")
     return widget
+
+
+def close_all(widget: Any) -> None:
+    """Closes a widget and all its descendants."""
+    for child in getattr(widget, "children", ()):
+        close_all(child)
+    widget.close()
 
 
 def caption(text: str) -> Any:
@@ -124,10 +126,3 @@ def _milliseconds(player: Player, trait: str, label: str, tooltip: str) -> Any:
     )
     slider.observe(lambda change: setattr(player, trait, change["new"] / 1000), names="value")
     return slider
-
-
-def _descendants(widget: Any) -> list[Any]:
-    found = [widget]
-    for child in getattr(widget, "children", ()):
-        found += _descendants(child)
-    return found

@@ -16,7 +16,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from voxserve.core.events import ChunkLife, LaneSpan, Record, Trace
+from voxserve.core.events import ChunkLife, Record, Trace
 from voxserve.viz import esm, wire
 
 KEEP_S = 30.0
@@ -42,7 +42,7 @@ class Timeline(anywidget.AnyWidget):
     _css = esm.text("workbench.css")
     schema = traitlets.Dict(wire.SCHEMA).tag(sync=True)
     keep_s = traitlets.Float(KEEP_S).tag(sync=True)
-    window_s = traitlets.Float(8.0, min=1.0, max=KEEP_S).tag(sync=True)
+    window_s = traitlets.Float(8.0, min=0.1, max=KEEP_S).tag(sync=True)
     margin_s = traitlets.Float(0.1).tag(sync=True)
     ended = traitlets.Unicode("").tag(sync=True)
 
@@ -87,6 +87,11 @@ class Timeline(anywidget.AnyWidget):
         message["sent_ms"] = time.time() * 1000
         self.send(message, buffers)
 
+    def restart(self) -> None:
+        """Empties every page's view and sends the window again with the next frame."""
+        with self._lock:
+            self._needs_replay = True
+
     def add_listener_stall(self, time_s: float, gap_s: float) -> None:
         """Marks a moment at which the browser had nothing to play."""
         with self._lock:
@@ -112,8 +117,6 @@ class Timeline(anywidget.AnyWidget):
 
 
 def _is_recent(record: Record, oldest_s: float) -> bool:
-    if isinstance(record, LaneSpan):
-        return record.end_s >= oldest_s
-    if isinstance(record, ChunkLife):
-        return max(record.delivered_s or 0.0, record.deadline_s or 0.0) >= oldest_s
-    return record.time_s >= oldest_s
+    """A chunk matters until it is due, which can be long after its delivery."""
+    due_s = record.deadline_s or 0.0 if isinstance(record, ChunkLife) else 0.0
+    return max(wire.time_of(record), due_s) >= oldest_s

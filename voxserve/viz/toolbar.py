@@ -17,6 +17,7 @@ from voxserve.core.protocols import SpeechEngine
 from voxserve.viz import export
 from voxserve.viz.controls import Controls
 from voxserve.viz.presets import Preset, code, presets
+from voxserve.viz.whatif import what_if
 
 FILES = {
     "Trace (replay later)": ".trace.gz",
@@ -60,7 +61,9 @@ class Toolbar:
         self.undo.on_click(guarded(lambda _: self.take_back()))
         self.code.on_click(guarded(lambda _: self.show_code()))
         self.save.observe(guarded(self._save), names="value")
-        self.widgets = [self.preset, self.undo, self.code, self.save]
+        self.what_if = _menu([("What if …", ""), *names[1:]], "Simulate the last 20 s otherwise")
+        self.what_if.observe(guarded(self._suppose), names="value")
+        self.widgets = [self.preset, self.what_if, self.undo, self.code, self.save]
 
     def apply(self, preset: Preset) -> None:
         """Applies a preset's settings as one change, and its load."""
@@ -88,6 +91,14 @@ class Toolbar:
             self.preset.value = ""  # the same preset can be chosen again
             self.apply(self._presets[change["new"]])
 
+    def _suppose(self, change: dict[str, Any]) -> None:
+        if change["new"]:
+            self.what_if.value = ""
+            now = self.engine.settings
+            wanted = self._presets[change["new"]].settings
+            changes = {name: v for name, v in wanted.items() if v != getattr(now, name)}
+            self._tell(what_if(self.engine, **changes).as_html())
+
     def _save(self, change: dict[str, Any]) -> None:
         if change["new"]:
             self.save.value = ""
@@ -102,5 +113,5 @@ def _button(text: str, icon: str, tooltip: str) -> Any:
 
 def _menu(options: list[tuple[str, str]], tooltip: str) -> Any:
     return ipywidgets.Dropdown(
-        options=options, value="", tooltip=tooltip, layout={"width": "130px"}
+        options=options, value="", tooltip=tooltip, layout={"width": "118px"}
     )

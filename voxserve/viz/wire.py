@@ -91,6 +91,15 @@ def delta(
     return message, [_packed(spans, len(SPAN_COLUMNS)), _packed(chunks, len(CHUNK_COLUMNS))]
 
 
+def time_of(record: Record) -> float:
+    """When a record was complete: the end of a span, a chunk's delivery, the time of a change."""
+    if isinstance(record, LaneSpan):
+        return record.end_s
+    if isinstance(record, ChunkLife):
+        return record.delivered_s or record.launched_s or record.ready_s
+    return record.time_s
+
+
 def _packed(rows: list[tuple[float, ...]], width: int) -> bytes:
     return np.asarray(rows, dtype="<f4").reshape(-1, width).tobytes()
 

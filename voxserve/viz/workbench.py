@@ -18,7 +18,7 @@ from voxserve.viz import export
 from voxserve.viz.controls import Controls
 from voxserve.viz.explain import chunk_words
 from voxserve.viz.figures import timeline_figure
-from voxserve.viz.layout import Parts, header_html
+from voxserve.viz.layout import Parts, close_all, header_html
 from voxserve.viz.listen import Listening
 from voxserve.viz.metrics import LiveNumbers
 from voxserve.viz.numbers import NumbersView, tiles
@@ -26,6 +26,7 @@ from voxserve.viz.player import Player
 from voxserve.viz.publisher import Publisher
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.toolbar import Toolbar
+from voxserve.viz.whatif import WhatIf, what_if
 
 DEFAULT_TEXT = "The small model speaks while you move the sliders, and every chunk has a deadline."
 HINT = "Hover over the picture for details; click a deadline or a slack mark for its story."
@@ -95,6 +96,10 @@ class Workbench:
         """The last seconds as a Plotly figure that can be saved in a notebook or as HTML."""
         return timeline_figure(self.engine.trace, window_s=window_s)
 
+    def what_if(self, seconds: float = 20.0, **changes: Any) -> WhatIf:
+        """What other settings would have done with the last seconds' requests."""
+        return what_if(self.engine, seconds, **changes)
+
     def save(self, path: str | Path) -> Path:
         """Writes the trace as `.trace.gz`, `.json` (Perfetto), `.csv` or `.html`."""
         return export.save(self.engine, path)
@@ -109,7 +114,7 @@ class Workbench:
         if self.rate.value:
             _quietly(lambda: self.engine.load(rate_rps=0.0))
         self.timeline.ended = "This workbench was closed."
-        self._parts.close()
+        close_all(self.widget)
         if _open.get(self.engine.name) is self:
             del _open[self.engine.name]
 

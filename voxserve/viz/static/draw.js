@@ -1,6 +1,6 @@
 // Draws the live view on a canvas: three lanes, deadlines, slack. About 1 ms a frame, because on a
 // laptop the browser shares its cores with the engine.
-import { isLate, slackRange, slackY, xOf } from "./tracks.js";
+import { isLate, slackRange, slackY, tickStep, xOf } from "./tracks.js";
 
 // Okabe-Ito. Kinds also differ by lane or hatch, outcomes by shape, never by colour alone.
 export const COLOURS = {
@@ -60,12 +60,15 @@ function drawFrame(g, box, view, theme, names) {
   g.lineWidth = 1;
   g.textBaseline = "alphabetic";
   g.textAlign = "center";
-  for (let t = Math.ceil(view.from - view.now); t <= view.to - view.now; t += 1) {
-    const x = Math.round(xOf(box, view, view.now + t)) + 0.5;
+  const step = tickStep(view.to - view.from);
+  const [first, last] = [view.from - view.now, view.to - view.now].map((t) => t / step);
+  for (let i = Math.ceil(first); i <= last; i += 1) {
+    const x = Math.round(xOf(box, view, view.now + i * step)) + 0.5;
     line(g, x, box.top, x, box.bottom);
-    if (x > box.right - 24 && t !== 0) continue;
-    g.fillStyle = t === 0 ? theme.text : theme.faint;
-    g.fillText(t === 0 ? "now" : t > 0 ? `+${t} s` : `−${-t} s`, x, box.height - 6);
+    if (x > box.right - 24 && i !== 0) continue;
+    g.fillStyle = i === 0 ? theme.text : theme.faint;
+    const amount = Number((Math.abs(i) * step).toFixed(3));
+    g.fillText(i === 0 ? "now" : `${i > 0 ? "+" : "−"}${amount} s`, x, box.height - 6);
   }
   g.strokeStyle = theme.text;
   const x = Math.round(xOf(box, view, view.now)) + 0.5;

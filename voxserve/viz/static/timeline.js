@@ -6,7 +6,8 @@ import { tell } from "./page.js";
 import { Tracks, hit, layoutOf, summary } from "./tracks.js";
 
 const NAMES = ["LM", "codec (backgr.)", "codec (urgent)", "deadlines"];
-const AHEAD_S = 1.5; // deadlines that are still to come are drawn right of "now"
+const AHEAD = 0.19; // share of the window right of "now": deadlines that are still to come
+const WINDOWS_S = [0.25, 0.5, 1, 2, 4, 8, 15, 28]; // the keys + and - go through these
 const SILENCE_MS = 3000; // no message for so long: the kernel is gone
 const REDUCED_MS = 500; // frame distance when the user asked for less motion
 const MANY_BARS = 3000;
@@ -53,7 +54,8 @@ export default () => {
 
   function liveView(model) {
     const { now } = tracks;
-    return { from: now - model.get("window_s"), to: now + AHEAD_S, now, margin: model.get("margin_s") };
+    const length = model.get("window_s");
+    return { from: now - length, to: now + AHEAD * length, now, margin: model.get("margin_s") };
   }
 
   function render({ model, el }) {
@@ -177,6 +179,7 @@ export default () => {
     canvas.onkeydown = (event) => {
       if (event.key === " ") freeze(!frozen);
       else if (event.key === "ArrowLeft" || event.key === "ArrowRight") step(event.key === "ArrowLeft" ? -1 : 1);
+      else if (event.key === "+" || event.key === "-") zoom(event.key === "+" ? -1 : 1);
       else return;
       event.preventDefault();
       event.stopPropagation(); // notebook shortcuts use the same keys
@@ -185,6 +188,12 @@ export default () => {
       const { seen } = current();
       const at = seen.chunks.indexOf(selected);
       select(seen.chunks.at(at < 0 ? -1 : Math.max(0, Math.min(seen.chunks.length - 1, at + by))));
+    };
+    const zoom = (by) => {
+      const at = WINDOWS_S.findIndex((length) => length >= model.get("window_s"));
+      model.set("window_s", WINDOWS_S[Math.max(0, Math.min(WINDOWS_S.length - 1, at + by))]);
+      model.save_changes();
+      paint();
     };
     button.onclick = () => freeze(!frozen);
 

@@ -118,6 +118,11 @@ export function xOf(box, view, time) {
   return box.left + ((time - view.from) / (view.to - view.from)) * (box.right - box.left);
 }
 
+/** Distance of time marks, about ten in view. */
+export function tickStep(length) {
+  return [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5].find((step) => length / step <= 12) ?? 10;
+}
+
 /** The slack axis: what is visible, kept readable: top 0.3 to 4 s, floor at most as far below 0. */
 export function slackRange(chunks) {
   let top = 0.3;
