@@ -29,10 +29,20 @@ from voxserve.core.errors import (
     RequestFailed,
 )
 from voxserve.core.events import ChunkLife, LaneSpan, RequestChange, SettingChange
+from voxserve.core.protocols import SpeechEngine
 from voxserve.core.request import FinishReason, RequestState
 
 TEXT = "one two three four five. six seven eight nine"
 LONG = "word " * 60
+
+
+def test_an_engine_is_what_displays_and_load_clients_expect(make):
+    engine = make()
+    assert isinstance(engine, SpeechEngine)
+    assert engine.stats().state == "running"
+    engine.stream(TEXT)
+    engine.stop()
+    assert engine.stats().running == 0
 
 
 def test_say_returns_the_whole_utterance(make):

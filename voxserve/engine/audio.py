@@ -127,9 +127,6 @@ class Audio:
         parts.extend(self.notes)
         return ", ".join(parts)
 
-    def __len__(self) -> int:
-        return len(self.pcm)
-
 
 def audible_ttfa_s(
     chunks: Sequence[DeliveredChunk], sample_rate_hz: int, arrival_s: float

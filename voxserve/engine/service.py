@@ -372,6 +372,7 @@ class Service:
         if self._is_busy:
             tuning.leave_busy()
         tuning.leave_serving()
+        self._monitor.active.clear()
         try:
             self._executor.close()
         except Exception:  # border: the engine has ended; the reason is in the log
