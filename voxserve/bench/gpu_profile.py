@@ -1,0 +1,209 @@
+"""Profiles a model on the GPU at hand: every executable on every split, alone and side by side."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import torch
+
+from voxserve.bench.gpu_stages import CONTEXT_TOKENS, PROMPT_TOKENS, GpuStages, Stage, Timing
+from voxserve.bench.machine import versions
+from voxserve.core.jobs import LaneName, Partition
+from voxserve.core.profile import HostTime, Profile, StageTime
+from voxserve.core.settings import Prepared, Split
+from voxserve.engine.clock import MonotonicClock
+from voxserve.models.base import SpeechModel
+from voxserve.runtime.cuda import KV_PAGE_TOKENS, Capacity
+from voxserve.runtime.executables import Sizes
+from voxserve.runtime.partition import possible_splits
+
+Progress = Callable[[str], None]
+CODEC_SMS = range(16, 97, 8)
+REPLAYS = 12
+_BESIDE_DECODE, _BESIDE_CODEC = (64, 256), (16, 64)
+
+
+def profile_gpu(
+    model: SpeechModel,
+    name: str,
+    sizes: Sizes | None = None,
+    progress: Progress = lambda _: None,
+) -> Profile:
+    """Times a model's executables on the whole GPU and on every split.
+
+    Args:
+        model: Loaded on a GPU, weights may be random.
+        name: Of the profile.
+        sizes: Executables to time; those that an engine makes if None.
+        progress: Called with a line before each part.
+    """
+    sizes = sizes or Sizes()
+    properties: Any = torch.cuda.get_device_properties(model.device)
+    num_sms = int(properties.multi_processor_count)
+    splits = [split for split in possible_splits(num_sms) if split.codec_sms in CODEC_SMS]
+    times: list[StageTime] = []
+    host: HostTime | None = None
+    for split in [Split(), *splits]:
+        progress(f"{name}: split {split}")
+        stages = GpuStages(model, MonotonicClock(), num_slots=sizes.decode[-1])
+        if split.is_none:
+            times += _whole_times(stages, sizes)
+            host = _host_time(stages)
+        times += _split_times(stages, sizes, split)
+        times += _beside_times(stages, sizes, split)
+        stages.close()
+        del stages
+        gc.collect()
+        torch.cuda.empty_cache()
+    assert host is not None, "the whole GPU comes first"
+    info = model.info
+    return Profile(
+        name=name,
+        device=torch.cuda.get_device_name(model.device),
+        model=info.name,
+        num_sms=num_sms,
+        frame_s=info.frame_s,
+        sample_rate_hz=info.sample_rate_hz,
+        prepared=_prepared(model, sizes, (Split(), *splits)),
+        host=host,
+        times=tuple(times),
+        created=datetime.now(UTC).date().isoformat(),
+        versions=versions("torch", "triton", "cuda-bindings"),
+        codec_delay_samples=info.codec_delay_samples,
+        lookahead_frames=info.lookahead_frames,
+        context_tokens=CONTEXT_TOKENS,
+        note="Captured executables, medians of replays; a prefill includes its first frames.",
+    )
+
+
+def _prepared(model: SpeechModel, sizes: Sizes, splits: tuple[Split, ...]) -> Prepared:
+    capacity = Capacity()
+    return Prepared(
+        splits=splits,
+        decode_buckets=sizes.decode,
+        codec_buckets=sizes.codec,
+        urgent_buckets=sizes.urgent,
+        prefill_buckets=sizes.prefill,
+        chunk_frames=sizes.chunk_frames,
+        num_slots=capacity.num_slots,
+        num_kv_pages=capacity.num_kv_pages,
+        kv_page_tokens=KV_PAGE_TOKENS,
+        max_context_tokens=model.info.max_context_tokens,
+        lm_depth=2,
+        max_request_frames=capacity.max_frames,
+    )
+
+
+def _whole_times(stages: GpuStages, sizes: Sizes) -> Iterator[StageTime]:
+    """What runs on the whole GPU whatever the split: prefills and urgent batches."""
+    for tokens in sizes.prefill:
+        rows = tokens // PROMPT_TOKENS
+        if rows == 0:
+            continue
+        timing = stages.alone(stages.prefill(rows), REPLAYS)
+        yield _time("prefill", rows, timing, tokens=rows * PROMPT_TOKENS)
+    for frames in sizes.chunk_frames:
+        for rows in sizes.urgent:
+            timing = stages.alone(_urgent(stages, rows, frames), REPLAYS)
+            yield _time("codec", rows, timing, frames=frames)
+
+
+def _split_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[StageTime]:
+    longest = sizes.chunk_frames[-1]
+    for rows in reversed(sizes.decode):
+        timing = stages.alone(_decode(stages, rows, split), REPLAYS)
+        yield _time("decode", rows, timing, split.lm_sms)
+    done = sizes.urgent if split.is_none else ()
+    for rows in reversed([rows for rows in sizes.codec if rows not in done]):
+        timing = stages.alone(_background(stages, rows, longest, split), REPLAYS)
+        yield _time("codec", rows, timing, split.codec_sms, frames=longest)
+
+
+def _beside_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[StageTime]:
+    """Each lane's work while the others are busy."""
+    longest, name = sizes.chunk_frames[-1], str(split)
+    step = _decode(stages, _BESIDE_DECODE[-1], split)
+    batch = _background(stages, _BESIDE_CODEC[-1], longest, split)
+    step_s, batch_s = (stages.alone(item, 3).median_s for item in (step, batch))
+    for rows in _BESIDE_DECODE:
+        timing = stages.beside(_decode(stages, rows, split), {batch: batch_s}, REPLAYS)
+        beside = ("background",)
+        yield _time("decode", rows, timing, split.lm_sms, beside=beside, lane="lm", split=name)
+    for rows in _BESIDE_CODEC:
+        stage = _background(stages, rows, longest, split)
+        timing = stages.beside(stage, {step: step_s}, 5)
+        yield _time(
+            *("codec", rows, timing, split.codec_sms),
+            frames=longest,
+            beside=("decode",),
+            lane="background",
+            split=name,
+        )
+    for rows in (1, 8):
+        timing = stages.urgent_beside(_urgent(stages, rows, longest), [step, batch], REPLAYS)
+        beside = ("decode", "background")
+        yield _time("codec", rows, timing, frames=longest, beside=beside, lane="urgent", split=name)
+    timing = stages.beside(stages.prefill(4), {batch: batch_s}, REPLAYS)
+    tokens = 4 * PROMPT_TOKENS
+    yield _time("prefill", 4, timing, tokens=tokens, beside=("background",), lane="lm", split=name)
+
+
+def _decode(stages: GpuStages, rows: int, split: Split) -> Stage:
+    return stages.decode(rows, split, Partition.WHOLE if split.is_none else Partition.LM)
+
+
+def _background(stages: GpuStages, rows: int, frames: int, split: Split) -> Stage:
+    part = Partition.WHOLE if split.is_none else Partition.CODEC
+    return stages.codec(rows, frames, LaneName.BACKGROUND, split, part)
+
+
+def _urgent(stages: GpuStages, rows: int, frames: int) -> Stage:
+    return stages.codec(rows, frames, LaneName.URGENT, Split(), Partition.WHOLE)
+
+
+def _host_time(stages: GpuStages, launches: int = 30) -> HostTime:
+    """What launching a decode step costs the host."""
+    stage = stages.decode(256, Split(), Partition.WHOLE)
+    seconds: list[float] = []
+    with stages.driver.on(stage.lane):
+        for _ in range(launches):
+            torch.cuda.synchronize()
+            begun_s = time.perf_counter()
+            stage.replay()
+            seconds.append(time.perf_counter() - begun_s)
+    torch.cuda.synchronize()
+    median, p90 = (float(f"{value:.3g}") for value in np.percentile(seconds, (50, 90)))
+    return HostTime(median, p90, note="launching a decode step of 256 rows")
+
+
+def _time(
+    stage: str,
+    rows: int,
+    timing: Timing,
+    sms: int = 0,
+    *,
+    tokens: int = 0,
+    frames: int = 0,
+    beside: tuple[str, ...] = (),
+    lane: str = "",
+    split: str = "",
+) -> StageTime:
+    return StageTime(
+        stage=stage,
+        rows=rows,
+        seconds=timing.median_s,
+        sms=sms,
+        tokens=tokens,
+        frames=frames,
+        beside=beside,
+        lane=lane,
+        split=split,
+        p10_s=timing.p10_s,
+        p90_s=timing.p90_s,
+        samples=timing.samples,
+    )
