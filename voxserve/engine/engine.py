@@ -69,6 +69,7 @@ class Engine:
         prepared: What the device can be set to.
         sample_rate_hz, frame_s: Of the model's audio.
         trace: What happened, since the first start.
+        start_report: What starting took, where the device tells.
 
     Raises:
         UnknownModel, DeviceUnavailable, CheckpointError, InvalidSetting: Says what is possible.
@@ -144,6 +145,7 @@ class Engine:
         self.sample_rate_hz = built.executor.sample_rate_hz
         self.frame_s = built.executor.frame_s
         self.model_info = built.model.info
+        self.start_report = dict(getattr(built.executor, "start_report", {}))
         service = Service(built.executor, scheduler, settings, monitor, self._clock, self.name)
         self._service = service
         self._monitor = monitor

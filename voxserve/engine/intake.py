@@ -92,7 +92,9 @@ class Intake:
             InvalidInput: The model cannot speak a text of this length.
         """
         if self.prepare_load is not None:
-            return self.prepare_load(utterance, seed)
+            request = self.prepare_load(utterance, seed)
+            self._check_length(request)
+            return request
         return self.prepare(text_of(utterance, seed), {"seed": seed})
 
     def submit(

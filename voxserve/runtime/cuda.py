@@ -86,9 +86,14 @@ class CudaExecutor:
             weights, whose sound means nothing.
         progress: Called while executables are captured.
 
+    Attributes:
+        start_report: What starting took, and the stage times that were measured; JSON-ready.
+
     Raises:
         DeviceUnavailable: The device's memory doesn't suffice; says what to lower.
     """
+
+    start_report: dict[str, Any]
 
     def __init__(
         self,
@@ -102,7 +107,7 @@ class CudaExecutor:
         cuts_silence: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        sizes, capacity = sizes or Sizes(), capacity or Capacity()
+        sizes, capacity = sizes or Sizes.usual(), capacity or Capacity()
         self._model: SpeechModel | None = model
         self._driver = driver
         self._clock = clock
@@ -139,15 +144,25 @@ class CudaExecutor:
         size = StateSize(
             capacity.num_slots, capacity.num_kv_pages, KV_PAGE_TOKENS, capacity.max_frames
         )
+        times_s = [self._clock.now_s()]
         self._state: Any = model.allocate(size)
+        times_s.append(self._clock.now_s())
         with torch.inference_mode():
             made = Executables(model, self._state, capacity.num_slots, sizes, self._driver)
             self._executables = made
             for split in splits:
                 made.add_split(split, progress)
             self._make_pools(made)
+            times_s.append(self._clock.now_s())
             self._timings = measure(model, self._state, made, self._driver, self.prepared)
+        times_s.append(self._clock.now_s())
         self.cost: CostModel = self._timings
+        names = ("allocate_s", "capture_s", "timing_s")
+        self.start_report = {
+            **dict(zip(names, np.diff(times_s).round(3).tolist(), strict=True)),
+            "num_executables": sum(1 for _ in made.items()),
+            "stage_ms": self._timings.measured_ms(),
+        }
 
     def _make_pools(self, made: Executables) -> None:
         is_pinned = self._driver.is_pinned

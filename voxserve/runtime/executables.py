@@ -6,6 +6,7 @@ Owns which sizes exist and what is chosen for a job; capturing itself is the dri
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,11 +36,23 @@ class Sizes:
     """
 
     decode: tuple[int, ...] = (1, 2, 4, 8, 16, 32, *range(64, 513, 32))
-    prefill: tuple[int, ...] = (64, 128, 256, 512, 1024, 2048)
+    prefill: tuple[int, ...] = (64, 128, 192, 256, 384, 512, 640, 768, 1024, 1536, 2048)
     codec: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
     urgent: tuple[int, ...] = (1, 2, 4, 8)
     chunk_frames: tuple[int, ...] = (2, 4, 10)
     tokens_per_prompt: int = 16
+
+    @classmethod
+    def usual(cls) -> Sizes:
+        """The usual ones; with VOXSERVE_FEW_SIZES=1 few, which start faster and pad more."""
+        if os.environ.get("VOXSERVE_FEW_SIZES", "0") != "1":
+            return cls()
+        return cls(
+            decode=(1, 8, 32, 64, 128, 192, 256),
+            prefill=(64, 256, 2048),
+            codec=(1, 8, 16, 32, 64),
+            urgent=(1, 4, 8),
+        )
 
     def prompts(self, tokens: int) -> int:
         """Rows of a prefill executable."""

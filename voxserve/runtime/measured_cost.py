@@ -86,7 +86,12 @@ class Curve:
         for i in range(1, len(self._y)):
             self._y[i] = max(self._y[i], self._y[i - 1])
 
+    def points(self) -> list[tuple[float, float]]:
+        """The points it goes through, ascending."""
+        return list(zip(self._x, self._y, strict=True))
+
     def at(self, x: float) -> float:
+        """The value at `x`."""
         if len(self._x) == 1 or x <= self._x[0]:
             return self._y[0]
         right = min(bisect.bisect_left(self._x, x), len(self._x) - 1)

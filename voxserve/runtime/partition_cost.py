@@ -80,6 +80,19 @@ class PartitionCost:
         """What the measured times of a stage are multiplied by now."""
         return self._factors.get((stage, place), 1.0)
 
+    def measured_ms(self) -> dict[str, dict[str, float]]:
+        """The measured times, for reports: by stage and place, by size, in milliseconds."""
+        tables = {"prefill on the whole device": self._prefill}
+        for (sms, _), curve in self._decode.items():
+            tables[f"decode on {sms or 'all'} SMs"] = curve
+        for (sms, _), by_frames in self._codec.items():
+            for frames, curve in by_frames.items():
+                tables[f"codec, {frames} frames, on {sms or 'all'} SMs"] = curve
+        return {
+            name: {f"{size:g}": round(seconds * 1e3, 4) for size, seconds in curve.points()}
+            for name, curve in tables.items()
+        }
+
     def _estimate(self, stage: str, place: Place, size: int, frames: int = 1) -> float:
         return self._host_s + self.factor(stage, place) * self._base(stage, place, size, frames)
 

@@ -1,0 +1,249 @@
+"""One short run that shows whether a GPU serves: starts, speaks, bears load, frees its memory.
+
+`python -m voxserve.bench.gpu_smoke` prints one JSON object on standard output, whatever happens,
+and what it is doing on standard error. It ends within its budget: the load takes what time is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voxserve.bench import machine
+from voxserve.bench.load_sweep import Sweep, SweepPlan
+from voxserve.bench.runs import RunFolder, figures
+from voxserve.bench.target import EngineTarget
+from voxserve.core import workload as workloads
+from voxserve.core.slo import capacity_rps, percentiles
+from voxserve.engine.engine import Engine
+
+TEXT = "The kettle is boiling, and the bread is still warm."
+_GROWTH = 1.3
+_TTFA_REQUESTS = 12
+# What a run needs beyond its arrivals: warm-up, making requests, draining.
+_RUN_OVERHEAD_S = 12.0
+
+
+@dataclass(slots=True)
+class Report:
+    """What is known so far; printed at the end, complete or not.
+
+    Attributes:
+        values: JSON-ready.
+        started_s: When the script started.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict[str, Any])
+    started_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started_s
+
+    def part(self, name: str, measure: Callable[[], Any]) -> Any:
+        """Measures one part; an error is noted, and the next part goes on."""
+        print(f"[{self.elapsed_s:6.1f} s] {name}", file=sys.stderr, flush=True)  # noqa: T201
+        begun_s = time.monotonic()
+        try:
+            self.values[name] = measure()
+        except Exception:  # border: the other figures must survive
+            self.values[name] = {"error": traceback.format_exc()[-3000:]}
+        self.values.setdefault("seconds", {})[name] = round(time.monotonic() - begun_s, 2)
+        return self.values[name]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs everything."""
+    args = _parser().parse_args(argv)
+    report = Report()
+    report.values["made"] = {"versions": machine.versions("torch", "triton"), **machine.revision()}
+    report.values["device"] = _device_name(args.device)
+    before = _allocated_bytes()
+    try:
+        engine = _started(args, report)
+        if engine is not None:
+            _measured(args, report, engine)
+            report.part("stop", engine.stop)
+            del engine
+        gc.collect()
+        report.values["allocated_bytes"] = {"before": before, "after": _allocated_bytes()}
+    finally:
+        report.values["seconds_in_all"] = round(report.elapsed_s, 1)
+        text = json.dumps(report.values, default=str)
+        print(text, flush=True)  # noqa: T201
+        if args.output:
+            Path(args.output).write_text(text + "\n", encoding="utf-8")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="qwen3-tts-1.7b")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--weights", default="random")
+    parser.add_argument("--split", default="100/32")
+    parser.add_argument("--ramp", default="10", help="chunk_ramp of the load")
+    parser.add_argument("--workload", default="libritts")
+    parser.add_argument("--rates", help='like "64 96"; default: looks for the capacity')
+    parser.add_argument("--start", type=float, default=64.0, help="first rate of the search")
+    parser.add_argument("--seconds", type=float, default=20.0, help="arrivals per rate")
+    parser.add_argument("--budget", type=float, default=330.0, help="seconds for everything")
+    parser.add_argument("--output", help="also write the JSON there")
+    return parser
+
+
+def _started(args: argparse.Namespace, report: Report) -> Engine | None:
+    """An engine with the split asked for, or without one where the split does not work."""
+    for split in dict.fromkeys((args.split, "none")):
+        made: list[Engine] = []
+
+        def start(split: str = split, made: list[Engine] = made) -> dict[str, Any]:
+            engine = Engine(
+                args.model, args.device, weights=args.weights or None, name="smoke", sm_split=split
+            )
+            made.append(engine)
+            return engine.start_report | {"settings": repr(engine.settings)}
+
+        report.part(f"start with sm_split {split}", start)
+        if made:
+            return made[0]
+    return None
+
+
+def _measured(args: argparse.Namespace, report: Report, engine: Engine) -> None:
+    report.values["allocated_gb_while_serving"] = round(_allocated_bytes() / 1e9, 2)
+    report.part("parity", lambda: _parity(engine))
+    ramps = [ramp for ramp in ((2, 10), (4, 10), (10,)) if _is_prepared(engine, ramp)]
+    for ramp in ramps:
+        report.part(f"idle ttfa, chunk_ramp {ramp}", lambda ramp=ramp: _idle_ttfa(engine, ramp))
+    engine.set(chunk_ramp=args.ramp)
+    with tempfile.TemporaryDirectory() as folder:
+        report.part("load", lambda: _load(args, report, engine, Path(folder)))
+
+
+def _is_prepared(engine: Engine, ramp: tuple[int, ...]) -> bool:
+    return set(ramp) <= set(engine.prepared.chunk_frames)
+
+
+def _parity(engine: Engine) -> dict[str, float]:
+    """The same request streamed in small chunks, whole in large ones, and in a crowd."""
+    options: dict[str, Any] = {"seed": 11, "min_frames": 44, "max_frames": 44}
+    frames = engine.prepared.chunk_frames
+    engine.set(chunk_ramp=(frames[0], frames[-1]))
+    whole = engine.say(TEXT, **options).pcm
+    streamed = engine.stream(TEXT, **options).read().pcm
+    rest = {name: value for name, value in options.items() if name != "seed"}
+    others = [engine.stream(TEXT, listener=True, seed=seed, **rest) for seed in range(7)]
+    crowd = engine.stream(TEXT, **options).read().pcm
+    for other in others:
+        other.read()
+    return {
+        "samples": len(whole),
+        "largest_sample": int(np.abs(whole.astype(np.int32)).max(initial=0)),
+        "streamed_error": _error(streamed, whole),
+        # Another batch size may round a logit otherwise and draw another code.
+        "crowd_error": _error(crowd, whole),
+    }
+
+
+def _error(heard: NDArray[np.int16], expected: NDArray[np.int16]) -> float:
+    """Largest difference over the largest sample; infinite when the lengths differ."""
+    if len(heard) != len(expected) or not len(expected):
+        return float("inf")
+    wide = expected.astype(np.float64)
+    return float(np.abs(heard - wide).max() / max(np.abs(wide).max(), 1.0))
+
+
+def _idle_ttfa(engine: Engine, ramp: tuple[int, ...]) -> dict[str, float]:
+    """Milliseconds from the request to the first samples, one request at a time."""
+    engine.set(chunk_ramp=ramp)
+    options: dict[str, Any] = {"min_frames": 24, "max_frames": 24}
+    times_s: list[float] = []
+    for seed in range(_TTFA_REQUESTS):
+        audio = engine.stream(TEXT, seed=seed, **options).read()
+        times_s.append(audio.chunks[0].delivered_s - audio.arrival_s)
+    p50, p90 = percentiles(times_s[2:], (50, 90))
+    return {"p50_ms": p50 * 1e3, "p90_ms": p90 * 1e3}
+
+
+def _load(args: argparse.Namespace, report: Report, engine: Engine, folder: Path) -> dict[str, Any]:
+    target = EngineTarget(engine, args.weights or None)
+    plan = SweepPlan(
+        seconds=args.seconds,
+        seeds=(0,),
+        ttfa_target_s=engine.settings.ttfa_target_s,
+        timeout_s=20.0,
+    )
+    sweep = Sweep(
+        target=target,
+        workload=workloads.find(args.workload),
+        folder=RunFolder(folder, target.describe()),
+        plan=plan,
+        watch=lambda _label, _seconds: lambda _at, _sent: None,
+    )
+    rows: list[dict[str, Any]] = []
+    found = {"settings": target.describe()["settings"], "rates": rows}
+    given = [float(word) for word in (args.rates or "").replace(",", " ").split()]
+    attainment: dict[float, float] = {}
+    while report.elapsed_s + args.seconds + _RUN_OVERHEAD_S < args.budget:
+        rate = given.pop(0) if given else 0.0 if args.rates else _next(attainment, args.start)
+        if not rate:
+            break
+        run = sweep.measure(rate, seed=0)
+        attainment[rate] = run.attainment
+        rows.append(figures([run]))
+        print(_line(rows[-1]), file=sys.stderr, flush=True)  # noqa: T201
+    for threshold in (0.9, 0.99):
+        if attainment:
+            found[f"capacity_{threshold:g}_rps"] = capacity_rps(attainment, threshold)
+    return found
+
+
+def _next(attainment: dict[float, float], start: float) -> float:
+    """The next rate of a search for 90 %: up until one fails, then between; 0 when it is known."""
+    good = [rate for rate, share in attainment.items() if share >= 0.9]
+    bad = [rate for rate, share in attainment.items() if share < 0.9]
+    low, high = max(good, default=0.0), min(bad, default=0.0)
+    if not bad:
+        rate = low * _GROWTH if good else start
+    elif not good:
+        rate = high / _GROWTH
+    else:
+        rate = (low + high) / 2 if high - low > 4.0 else 0.0
+    return 2.0 * round(rate / 2.0) if rate >= 2.0 else round(rate, 2)
+
+
+def _line(row: dict[str, Any]) -> str:
+    names = ("rate_rps", "attainment", "completed_rps", "ttfa_p90_ms", "stalled_share")
+    return ", ".join(f"{name} {row[name]}" for name in names)
+
+
+def _device_name(device: str) -> str:
+    if not device.startswith("cuda"):
+        return machine.cpu_name()
+    import torch
+
+    return torch.cuda.get_device_name(torch.device(device))
+
+
+def _allocated_bytes() -> int:
+    import torch
+
+    return torch.cuda.memory_allocated() if torch.cuda.is_available() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
