@@ -19,6 +19,7 @@ import torch.nn.functional as F
 
 from voxserve.bench.machine import cpu_name, revision, versions
 from voxserve.bench.tables import Figure, Results
+from voxserve.core.jobs import RowStatus
 from voxserve.models.base import PrefillInputs, StateSize
 from voxserve.models.blocks.sampling import SamplingDefaults
 from voxserve.models.blocks.weights import RandomWeights, WeightSource
@@ -117,8 +118,9 @@ def run(model: Qwen3TTS, inputs: Inputs) -> Outputs:
         depth.append(deeper)
         state.codes[:rows, frame] = codes[:, frame]
         state.num_frames[:rows] = frame + 1
+        state.status[:rows] = RowStatus.CONTINUE
         if frame + 1 < frames:
-            x = model.talker.step_input(state, slots)
+            _, x = model.talker.step_input(state, slots)
             hidden = model.talker.backbone.decode(x, state.cache, slots)
             state.cache.lengths[:rows] += 1
     return Outputs(torch.stack(first), torch.stack(depth), _decode(model, state, inputs, slots))

@@ -133,7 +133,7 @@ def test_pieces_go_on_as_one_stream(tiny: Qwen3TTS) -> None:
         for _ in range(num_ignored):
             tiny.decode(state, slots_of(0), 0)
         prefill(tiny, state, {0: request}, piece=1)
-        assert int(state.piece_start[0]) == 5
+        assert int(state.sequences.piece_start[0]) == 5
         for _ in range(4):
             tiny.decode(state, slots_of(0), 0)
         return codes_of(state, 0)

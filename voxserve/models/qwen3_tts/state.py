@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from voxserve.core.jobs import RowStatus
+from voxserve.kernels.frame_step import Sequences
 from voxserve.models.base import ModelState, StateSize
 from voxserve.models.blocks.sampling import SamplingState
 from voxserve.models.blocks.transformer import PagedCache
@@ -13,15 +14,14 @@ from voxserve.models.qwen3_tts.config import TalkerConfig
 
 
 class QwenState(ModelState):
-    """Everything per request; the last slot is scratch and always counts as ended.
+    """Everything per request; the last slot is scratch: it always counts as ended, without frames.
 
     Attributes:
         cache: Backbone context.
         sampling: Settings, seeds, ids seen.
+        sequences: Views for the ends of a step.
         wanted_min_frames: [slots + 1] int32, what the request asked for; the rules' own minimum
             also holds for each piece.
-        piece_start: [slots + 1] int32, frames made before the current piece.
-        repeats: [slots + 1] int32, how often the last first code has come in a row.
         text_ids: [slots + 1, context] int32, streamed text behind the prompt's token.
         num_text: [slots + 1] int32, how many of them there are.
         codec: Codec state.
@@ -53,8 +53,16 @@ class QwenState(ModelState):
         self.sampling = SamplingState(
             slots, config.vocab, config.num_codes, config.codec_ids.eos, device
         )
-        self.wanted_min_frames, self.piece_start = counts(), counts()
-        self.repeats, self.num_text = counts(), counts()
+        self.sequences = Sequences(
+            codes=self.codes,
+            num_frames=self.num_frames,
+            status=self.status,
+            lengths=self.cache.lengths,
+            piece_start=counts(),
+            repeats=counts(),
+            min_frames=self.sampling.rules.min_frames,
+        )
+        self.wanted_min_frames, self.num_text = counts(), counts()
         text = (slots, max_context_tokens)
         self.text_ids = torch.zeros(text, dtype=torch.int32, device=device)
         self.codec = CodecState(codec, slots)

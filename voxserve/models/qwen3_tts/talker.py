@@ -11,8 +11,8 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from voxserve.core.jobs import RowStatus
 from voxserve.kernels.embedding_sum import embedding_sum
+from voxserve.kernels.frame_step import StepText, commit_frame, step_input
 from voxserve.kernels.fused_linear import fold_norm
 from voxserve.models.base import PrefillInputs
 from voxserve.models.blocks.depth import DepthTransformer
@@ -69,9 +69,7 @@ class Talker:
 
     def decode(self, state: QwenState, slots: torch.Tensor) -> None:
         """One step: one more token of context and one frame for each row."""
-        ended = state.status[slots.long()] != RowStatus.CONTINUE
-        slots = slots.masked_fill(ended, state.scratch)
-        x = self.step_input(state, slots)
+        slots, x = self.step_input(state, slots)
         hidden = self.backbone.decode(x, state.cache, slots)
         self._make_frame(state, slots, hidden, added=1)
 
@@ -84,25 +82,25 @@ class Talker:
         x += embedding_sum(inputs.ids[:, 2:], self.frame_tables[1:]) * mask[:, 2]
         return x if inputs.features is None else x + inputs.features.to(x.dtype)
 
-    def step_input(self, state: QwenState, slots: torch.Tensor) -> torch.Tensor:
-        """Each row's last frame plus its next streamed text token, or padding; [rows, hidden]."""
-        index = slots.long()
-        last = (state.num_frames[index].long() - 1).clamp(min=0)
-        place = (last - state.piece_start[index]).clamp(0, state.text_ids.shape[1] - 1)
-        is_text = place < state.num_text[index]
+    def step_input(
+        self, state: QwenState, slots: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows that go on, and each row's last frame plus its next streamed text token or padding.
+
+        Returns:
+            [rows] int32, slots (the scratch slot for ended rows), and [rows, hidden].
+        """
         pad = self.config.text_ids.pad
-        text = torch.where(is_text, state.text_ids[index, place], pad)
-        return embedding_sum(
-            state.codes[index, last], self.frame_tables, extra=self.text_table[text.long()]
-        )
+        text = StepText(state.text_ids, state.num_text, self.text_table, pad)
+        return step_input(slots, state.sequences, self.frame_tables, text)
 
     def _begin_pieces(
         self, state: QwenState, slots: torch.Tensor, row_starts: torch.Tensor
     ) -> None:
         frames = state.num_frames[slots]
         state.cache.lengths[slots] = row_starts[1:] - row_starts[:-1]
-        state.piece_start[slots] = frames
-        state.repeats[slots] = torch.zeros_like(frames)
+        state.sequences.piece_start[slots] = frames
+        state.sequences.repeats[slots] = torch.zeros_like(frames)
         wanted = state.wanted_min_frames[slots]
         state.sampling.rules.min_frames[slots] = torch.maximum(wanted, frames + MIN_PIECE_FRAMES)
         state.sampling.forget_end(slots)
@@ -124,33 +122,13 @@ class Talker:
         first = self.depth.tables[0][frame[:, 0].long()]
         draw = partial(_draw, state, slots, frame)
         self.depth.frame(hidden, first, draw)
-        self._commit(state, slots.long(), frame, added)
-
-    def _commit(
-        self, state: QwenState, slots: torch.Tensor, frame: torch.Tensor, added: int
-    ) -> None:
-        """Stores frames, counts and status; of a row that ends, nothing but that is read again."""
-        first, made = frame[:, 0], state.num_frames[slots]
-        before = state.codes[slots, (made.long() - 1).clamp(min=0), 0]
-        is_repeat = (first == before) & (made > state.piece_start[slots])
-        repeats = torch.where(is_repeat, state.repeats[slots] + 1, 0)
-        is_end = first == self.config.codec_ids.eos
-        is_full = made >= state.codes.shape[1]
-        lengths = state.cache.lengths[slots] + added
-        state.cache.lengths[slots] = lengths
-        is_full |= lengths >= self.max_context_tokens
-        may_end = made >= state.sampling.rules.min_frames[slots]
-        is_stuck = ((repeats >= MAX_REPEATS) & may_end) | is_full
-        status = torch.where(is_end, RowStatus.END, RowStatus.CONTINUE)
-        status = torch.where(is_stuck & ~is_end, RowStatus.WATCHDOG, status)
-        goes_on = status == RowStatus.CONTINUE
-        state.status[slots] = status.to(torch.int8)
-        target = torch.where(goes_on, slots, state.scratch)
-        place = torch.where(goes_on, made, 0).long()
-        state.codes[target, place] = frame
-        state.repeats[target] = repeats.to(torch.int32)
-        state.num_frames[target] = place.to(torch.int32) + 1
-        _reset_scratch(state)
+        commit_frame(
+            *(frame, slots, state.sequences),
+            added=added,
+            end_id=self.config.codec_ids.eos,
+            max_repeats=MAX_REPEATS,
+            max_tokens=self.max_context_tokens,
+        )
 
 
 def _draw(
@@ -167,14 +145,6 @@ def _draw(
         *(logits, slots, state.num_frames, codebook),
         *(frame[:, codebook], next_table, next_rows, unscaled),
     )
-
-
-def _reset_scratch(state: QwenState) -> None:
-    """The scratch slot stays ended, without frames or context; its codes stay inside the tables."""
-    state.status[state.scratch :] = RowStatus.END
-    state.codes[state.scratch :, 0] = 0
-    for counter in (state.num_frames, state.cache.lengths, state.piece_start):
-        counter[state.scratch :] = 0
 
 
 def _unpack(inputs: PrefillInputs, scratch: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
