@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-def assert_no_threads(timeout_s: float = 5.0) -> None:
+def assert_no_threads(timeout_s: float = 20.0) -> None:
     """No thread of an engine is left."""
     wait_for(lambda: not voxserve_threads(), timeout_s)
 
@@ -17,7 +17,7 @@ def voxserve_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("voxserve")]
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
     """Waits until a condition holds; fails the test when it does not in time."""
     end_s = time.monotonic() + timeout_s
     while not condition():

@@ -59,7 +59,7 @@ def test_stop_tells_every_reader(make):
         reader.start()
     engine.stop()
     for reader in readers:
-        reader.join(5)
+        reader.join(20)
     assert len(told) == 3
     assert_no_threads()
     assert engine.stats().state == "stopped"
@@ -129,7 +129,7 @@ def test_two_hundred_random_cancels_leave_nothing(make):
         rng.choice(streams).cancel()
     for stream in streams:
         stream.cancel()
-    assert engine.wait(10)
+    assert engine.wait(20)
     assert not executor._slots
     scheduler = engine._service._scheduler
     assert scheduler.num_free_slots == engine.prepared.num_slots
@@ -194,7 +194,7 @@ def test_the_interpreter_is_put_back(make):
     assert sys.getswitchinterval() < before[0]
     assert not gc.isenabled()
     stream.cancel()
-    assert engine.wait(5)
+    assert engine.wait(20)
     wait_for(gc.isenabled)
     engine.stop()
     assert (sys.getswitchinterval(), gc.isenabled(), gc.get_freeze_count()) == before
@@ -217,7 +217,7 @@ def test_a_request_after_the_end_is_refused_not_lost(make):
         thread.start()
     engine.stop()
     for thread in threads:
-        thread.join(5)
+        thread.join(20)
     assert outcomes == ["EngineStopped"] * 4
 
 

@@ -28,7 +28,7 @@ def test_a_lane_runs_in_order_and_ends():
     lane = CpuLane("test-lane", pytest.fail)
     for i in range(100):
         lane.put(lambda i=i: ran.append(i))
-    assert lane.close(5)
+    assert lane.close(20)
     assert ran == list(range(100))
 
 
@@ -36,7 +36,7 @@ def test_a_lane_that_crashes_says_so():
     crashes: list[BaseException] = []
     lane = CpuLane("test-lane", crashes.append)
     lane.put(lambda: 1 / 0)
-    assert lane.close(5)
+    assert lane.close(20)
     assert isinstance(crashes[0], ZeroDivisionError)
 
 
