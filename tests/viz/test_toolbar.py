@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -110,3 +111,11 @@ def test_the_save_menu_says_where(
     bench.toolbar.save.value = ".csv"
     (file,) = tmp_path.iterdir()
     assert file.name in bench._parts.detail.value
+
+
+def test_what_if_without_a_profile_says_what_is_missing(bench: Workbench) -> None:
+    bench.toolbar.what_if.value = "Time sharing"
+    end_s = time.monotonic() + 10
+    while "no profile of cpu" not in bench._parts.status.value:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import html
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
 
+from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz import export
 from voxserve.viz.controls import Controls
@@ -50,6 +52,7 @@ class Toolbar:
         self.controls = controls
         self.rate = rate
         self._tell = tell
+        self._guarded = guarded
         self._start = engine.settings
         self._presets = {p.name: p for p in presets(engine.prepared, engine.settings)}
         names = [("Presets …", "")] + [(name, name) for name in self._presets]
@@ -94,10 +97,21 @@ class Toolbar:
     def _suppose(self, change: dict[str, Any]) -> None:
         if change["new"]:
             self.what_if.value = ""
-            now = self.engine.settings
-            wanted = self._presets[change["new"]].settings
-            changes = {name: v for name, v in wanted.items() if v != getattr(now, name)}
+            self._tell("Simulating the last 20 s …")
+            run = self._guarded(self._simulate)
+            name = "voxserve-what-if"
+            threading.Thread(target=run, args=(change["new"],), name=name, daemon=True).start()
+
+    def _simulate(self, preset: str) -> None:
+        """Takes seconds beside a busy engine, so it has a thread of its own."""
+        now = self.engine.settings
+        wanted = self._presets[preset].settings
+        changes = {name: value for name, value in wanted.items() if value != getattr(now, name)}
+        try:
             self._tell(what_if(self.engine, **changes).as_html())
+        except VoxserveError:
+            self._tell("")
+            raise
 
     def _save(self, change: dict[str, Any]) -> None:
         if change["new"]:

@@ -140,9 +140,9 @@ class Workbench:
         """Front ends hide errors of callbacks in a log: show them in the status line instead."""
 
         def call(argument: Any) -> None:
+            self.report("")  # before, not after: what the callback starts may report meanwhile
             try:
                 callback(argument)
-                self.report("")
             except VoxserveError as error:
                 self.report(str(error))
             except Exception as error:  # a border: nobody else would ever see it
