@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.errors import DeviceUnavailable
+from voxserve.core.errors import DeviceUnavailable, VoxserveError
 
 
-def _sounddevice() -> Any:
-    """The library, imported late: it needs PortAudio, which machines without sound lack."""
+@contextmanager
+def _sounddevice() -> Iterator[Any]:
+    """The library, imported late because it needs PortAudio; its errors in our words."""
     try:
         import sounddevice
     except (ImportError, OSError) as error:
         raise DeviceUnavailable(
             f"no audio output: {error}; install PortAudio (Debian: libportaudio2) or save a file"
         ) from error
-    return sounddevice
+    try:
+        yield sounddevice
+    except VoxserveError:  # of the stream that is being played
+        raise
+    except (sounddevice.PortAudioError, ValueError) as error:
+        raise DeviceUnavailable(f"no audio output device: {error}; save a file instead") from error
 
 
 def check_output() -> None:
@@ -28,26 +35,8 @@ def check_output() -> None:
     Raises:
         DeviceUnavailable: No audio device or no PortAudio library.
     """
-    sounddevice = _sounddevice()
-    try:
+    with _sounddevice() as sounddevice:
         sounddevice.query_devices(kind="output")
-    except (sounddevice.PortAudioError, ValueError) as error:
-        raise DeviceUnavailable(f"no audio output device: {error}; save a file instead") from error
-
-
-def open_output(sample_rate_hz: int) -> Any:
-    """An open mono int16 output stream (`write` blocks while the device plays).
-
-    Raises:
-        DeviceUnavailable: No audio device or no PortAudio library.
-    """
-    sounddevice = _sounddevice()
-    try:
-        stream = sounddevice.OutputStream(samplerate=sample_rate_hz, channels=1, dtype="int16")
-        stream.start()
-    except (sounddevice.PortAudioError, ValueError) as error:
-        raise DeviceUnavailable(f"no audio output device: {error}") from error
-    return stream
 
 
 def play(pcm: NDArray[np.int16], sample_rate_hz: int) -> None:
@@ -63,12 +52,10 @@ def play_chunks(chunks: Iterable[NDArray[np.int16]], sample_rate_hz: int) -> Non
     """Plays chunks as they come, gaplessly while they come in time.
 
     Raises:
-        DeviceUnavailable: No audio device or no PortAudio library.
+        DeviceUnavailable: No audio device or no PortAudio library, or it went away.
     """
-    output = open_output(sample_rate_hz)
-    try:
-        for pcm in chunks:
-            output.write(pcm.reshape(-1, 1))
-        output.stop()  # waits for what is still buffered
-    finally:
-        output.close()
+    with _sounddevice() as sounddevice:
+        output = sounddevice.OutputStream(samplerate=sample_rate_hz, channels=1, dtype="int16")
+        with output:  # started; stopping at the end waits for what is still buffered
+            for pcm in chunks:
+                output.write(pcm.reshape(-1, 1))
