@@ -78,6 +78,10 @@ def test_host_delay_costs_time():
     assert slow.summary.ttfa_p50_s > fast.summary.ttfa_p50_s + 0.03
 
 
+def test_a_policy_by_name_is_the_setting():
+    assert run(policy="throughput").settings.policy == "throughput"
+
+
 def test_settings_change_while_running():
     profile = round_profile()
     prepared = prepared_of(profile)

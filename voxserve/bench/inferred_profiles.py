@@ -7,7 +7,7 @@ inferred (and from what) or is provisional.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -237,11 +237,17 @@ def _codec(
     return StageTime("codec", rows, seconds, sms=sms, frames=frames, source=source, note=note)
 
 
-def write(built: Sequence[Profile]) -> None:
-    """Writes profiles into the package."""
-    for profile in built:
-        profiles.save(profile, profiles.PROFILES_DIR / f"{profile.name}.json")
+def write() -> list[str]:
+    """Writes the profiles into the package; a measured one is left alone. Returns their names."""
+    written: list[str] = []
+    for profile in (h200_provisional(), h100_paper()):
+        path = profiles.PROFILES_DIR / f"{profile.name}.json"
+        if path.is_file() and "measured" in profiles.load(path).sources():
+            continue
+        profiles.save(profile, path)
+        written.append(profile.name)
+    return written
 
 
 if __name__ == "__main__":
-    write([h200_provisional(), h100_paper()])
+    write()

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
@@ -129,7 +129,7 @@ class Profile:
     host: HostTime
     times: tuple[StageTime, ...]
     created: str = ""
-    versions: Mapping[str, str] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict[str, str])
     codec_delay_samples: int = 0
     lookahead_frames: int = 0
     context_tokens: int = 192
@@ -192,7 +192,7 @@ def to_json(profile: Profile) -> dict[str, Any]:
     prepared = asdict(profile.prepared)
     prepared["splits"] = [str(split) for split in profile.prepared.splits]
     data["prepared"] = prepared
-    data["versions"] = dict(profile.versions or {})
+    data["versions"] = dict(profile.versions)
     data["host"] = asdict(profile.host)
     data["times"] = [_time_to_json(time) for time in profile.times]
     return data

@@ -38,7 +38,7 @@ class ExpectedLoad:
     prompt_tokens: int = 32
     chunk_frames: int = 10
     decode_rows: int | None = None
-    codec_rows: int = 16
+    codec_rows: int = 32
 
 
 @dataclass(frozen=True, slots=True)

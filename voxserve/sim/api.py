@@ -45,7 +45,7 @@ def simulate(
         seed: Of utterances, arrivals and jitter.
         trace: Keep every record (`result.trace()`).
         jitter: Vary stage times by the profile's spread.
-        policy: A scheduling policy object in place of the setting's.
+        policy: A policy's name or object; the setting's when None.
         give_up_below: Stop once attainment is certain to end below this share.
         side_by_side: False gives every lane a device of its own (no contention).
         changes: Settings by name, like `sm_split="84/48"`.
@@ -54,6 +54,8 @@ def simulate(
         InvalidInput: Unknown profile or workload, or nothing to offer.
         InvalidSetting: Says what is possible.
     """
+    if isinstance(policy, str):
+        changes, policy = {**changes, "policy": policy}, None
     if not isinstance(profile, Profile):
         profile = profiles.load(profile)
     prepared = prepared_of(profile)

@@ -23,7 +23,6 @@ from voxserve.sim.device import default_decode_batch, prepared_of, profiled_spli
 __all__ = ["ExpectedLoad", "Placement", "SplitChoice", "expected_load", "split_of"]
 
 _SAMPLE = 1000  # utterances that stand for a workload
-CODEC_ROWS = 32  # chunks in a background batch at capacity
 
 
 def expected_load(
@@ -48,7 +47,6 @@ def expected_load(
         prompt_tokens=round(sum(item.prompt_tokens for item in sample) / len(sample)),
         chunk_frames=profile.prepared.chunk_frames[-1],
         decode_rows=decode_rows or default_decode_batch(profile.prepared),
-        codec_rows=CODEC_ROWS,
     )
 
 
