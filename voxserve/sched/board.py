@@ -33,7 +33,7 @@ class InFlight:
 
     Attributes:
         slots: [rows] int64, in row order.
-        ends_s: Estimated end.
+        estimate_s, ends_s: Estimated duration and end.
         is_row: [num_slots] int64 of 0 and 1, for steps: adding it to a column is faster than
             indexing with `slots`.
         chunks: Of a codec job.
@@ -42,6 +42,7 @@ class InFlight:
 
     job: Job
     slots: IntArray
+    estimate_s: float
     ends_s: float
     is_row: IntArray | None = None
     chunks: tuple[ChunkRef, ...] = ()
@@ -58,6 +59,9 @@ class Board:
         jobs: In flight, by job id; `lanes` lists their ids per lane, oldest first.
         lm_split, codec_split: The split each lane runs on (they follow the setting one by one).
         released_s: When the last slots came back.
+        waits, services: (time, seconds) of the last requests: arrival to prefill, and prefill to
+            first audio.
+        delivered: (time, frames) of the last codec batches.
         is_overloaded: See `overload`.
         wake_s: The earliest timer that the last decision left.
     """
@@ -93,6 +97,9 @@ class Board:
         self.lm_split = self.codec_split = settings.sm_split
         self.notices: list[Notice] = []
         self.released_s: deque[float] = deque(maxlen=32)
+        self.waits: deque[tuple[float, float]] = deque(maxlen=16)
+        self.services: deque[tuple[float, float]] = deque(maxlen=16)
+        self.delivered: deque[tuple[float, int]] = deque(maxlen=4096)
         self.is_overloaded = False
         self.wake_s = np.inf
         self._next_job_id = 0
@@ -138,18 +145,24 @@ class Board:
         self._next_job_id += 1
         return self._next_job_id - 1
 
-    def start(self, job: Job, slots: IntArray, ends_s: float) -> InFlight:
-        """Books a job on its lane."""
-        entry = InFlight(job, slots, ends_s)
+    def start(self, now_s: float, job: Job, slots: IntArray, estimate_s: float) -> InFlight:
+        """Books a job on its lane, behind what is there."""
+        in_lane = self.lanes[job.lane]
+        start_s = max(now_s, self.jobs[in_lane[-1]].ends_s) if in_lane else now_s
+        entry = InFlight(job, slots, estimate_s, start_s + estimate_s)
         self.jobs[job.job_id] = entry
-        self.lanes[job.lane].append(job.job_id)
+        in_lane.append(job.job_id)
         return entry
 
     def finish(self, job_id: int, start_s: float, end_s: float, failed: bool) -> InFlight:
         """Takes an answered job off its lane and records its span."""
         assert job_id in self.jobs, f"job {job_id} was answered twice or never handed out"
         entry = self.jobs.pop(job_id)
-        self.lanes[entry.job.lane].remove(job_id)
+        in_lane = self.lanes[entry.job.lane]
+        in_lane.remove(job_id)
+        if in_lane:  # the next one starts now, whatever had been estimated
+            following = self.jobs[in_lane[0]]
+            following.ends_s = end_s + following.estimate_s
         if self.record is not None:
             self.record(self._span(entry, start_s, end_s, failed))
         return entry

@@ -188,7 +188,7 @@ class CodecLanes:
             partition=partition,
         )
         cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
-        entry = board.start(job, slots, heads.now_s + cost_s)
+        entry = board.start(heads.now_s, job, slots, cost_s)
         self._overload.launched(heads.now_s, slots)
         entry.chunks = chunks
         table.is_head[slots] = False

@@ -73,7 +73,9 @@ def _deliver(board: Board, now_s: float, entry: InFlight, num_samples: tuple[int
     deadline_s: list[float] = deadlines.tolist()
     stall_s: list[float] = stalls.tolist()
     table.num_done[slots] += 1
-    table.done_frames[slots] += table.head_frames[slots]
+    frames = table.head_frames[slots]
+    table.done_frames[slots] += frames
+    board.delivered.append((now_s, int(frames.sum())))
     board.notices += map(ChunkDelivered, entry.chunks, num_samples, deadline_s, stall_s)
     known = [time_s if time_s != np.inf else None for time_s in deadline_s]
     _record(board, entry, now_s, num_samples, known, stall_s)
@@ -98,7 +100,10 @@ def _play(
     next_s = next_deadlines_s(now_s, audio_s, deadline_s, is_playing)
     table.deadline_s[slots] = np.where(has_listener, next_s, np.inf)
     table.due_s[slots] = np.where(has_listener, next_s + correction_s, np.inf)
-    table.is_playing[slots] = is_playing | (audio_s > 0.0)
+    starts = slots[~is_playing & (audio_s > 0.0)]
+    if len(starts):
+        table.is_playing[starts] = True
+        board.services += [(now_s, now_s - at_s) for at_s in table.opened_s[starts].tolist()]
     return deadline_s, stall_s
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from voxserve.core.jobs import DecodeJob, JobKind, LaneName, PrefillJob
+from voxserve.core.jobs import DecodeJob, JobKind, PrefillJob
 from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.request import RequestState
 from voxserve.sched.admission import admit, pages_needed
@@ -58,6 +58,7 @@ class LmLane:
         board = self._board
         board.waiting.remove(request)
         board.table.open(request, now_s, board.lookahead_frames)
+        board.waits.append((now_s, now_s - request.spec.arrival_s))
         request.kv_pages = board.pages.take(pages_needed(board, request))
         change_state(board, request, RequestState.PREFILLING, now_s)
 
@@ -125,9 +126,7 @@ class LmLane:
         estimate_s: float,
     ) -> None:
         board = self._board
-        in_lane = board.lanes[LaneName.LM]
-        start_s = max(now_s, board.jobs[in_lane[-1]].ends_s) if in_lane else now_s
-        entry = board.start(job, slots, start_s + estimate_s)
+        entry = board.start(now_s, job, slots, estimate_s)
         entry.is_row = is_row.astype(np.int64)
         board.table.launched += entry.is_row
         self._last_kind = job.kind

@@ -18,12 +18,12 @@ from voxserve.core.events import OverloadChange
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.request import RequestSpec
 from voxserve.sched.board import Board
-from voxserve.sched.slack import smallest_slack_s
 from voxserve.sched.state import ActiveRequest, IntArray
 
 ENTER_S, LEAVE_S = 1.0, 2.0
 LEAVE_RATIO = 0.7  # of the target
 URGENT_SHARE, WINDOW_S, MIN_CHUNKS = 0.2, 1.0, 10
+MIN_SPEED = 1.2  # a little above the speed of speech: chunks come in waves
 _GAP_S = 0.25  # a queue that is empty for this long ends a spell of late predictions
 
 
@@ -66,11 +66,11 @@ class Overload:
                 f"overloaded: first audio is predicted after {ttfa_s * 1e3:.0f} ms, "
                 f"the target is {spec.ttfa_target_s * 1e3:.0f} ms; try again later"
             )
-        if self._is_short_of_slack(now_s):
-            share = 100.0 * self._num_urgent / self._num_chunks
+        speed = self._speed(now_s)
+        if speed < MIN_SPEED:
             return (
-                f"overloaded: {share:.0f} % of the chunks are urgent already, so this stream "
-                "would stall; try again later"
+                f"overloaded: the streams under way are served at {speed:.2f} times the speed of "
+                "speech, so with this one some would stall; try again later"
             )
         return ""
 
@@ -88,6 +88,7 @@ class Overload:
 
     def _judge(self, now_s: float, ratio: float) -> None:
         """Takes a prediction (in units of its target) as evidence."""
+        board = self._board
         if ratio > 1.0:
             self._last_late_s = now_s
             if self._late_since_s is None:
@@ -95,7 +96,8 @@ class Overload:
         else:
             self._late_since_s = None
         is_short = self._is_short_of_slack(now_s)
-        if ratio >= LEAVE_RATIO or is_short:
+        is_slow = board.is_overloaded and self._speed(now_s) < MIN_SPEED / LEAVE_RATIO
+        if ratio >= LEAVE_RATIO or is_short or is_slow:
             self._calm_since_s = None
         elif self._calm_since_s is None:
             self._calm_since_s = now_s
@@ -125,30 +127,39 @@ class Overload:
         is_short = self._num_urgent > URGENT_SHARE * self._num_chunks
         return is_full and is_short and self._num_chunks >= MIN_CHUNKS
 
+    def _speed(self, now_s: float) -> float:
+        """Audio delivered per second, per stream that has not got all of its audio for a second.
+
+        A leading sign: below 1 the streams' buffers shrink, long before chunks are late.
+        """
+        board, table = self._board, self._board.table
+        delivered = board.delivered
+        while delivered and delivered[0][0] <= now_s - WINDOW_S:
+            delivered.popleft()
+        frames = sum(item[1] for item in delivered)
+        is_open = (table.request_id >= 0) & ~table.is_over & table.has_listener
+        num_open = np.count_nonzero(is_open & (table.opened_s <= now_s - WINDOW_S))
+        return frames * board.frame_s / WINDOW_S / num_open if num_open else math.inf
+
     def _oldest_ttfa_s(self, now_s: float, request: ActiveRequest) -> float:
-        limit_s = 0.0
-        if request.deferred_since_s is not None and self._board.admission == "deadline_aware":
-            limit_s = request.deferred_since_s + self._board.settings.max_prefill_defer_s - now_s
-        wait_s = max(limit_s, self._slot_wait_s(1), 0.0)
         waited_s = now_s - request.spec.arrival_s
-        return waited_s + wait_s + self._service_s(now_s, request.spec, request.prompt_tokens, 1)
+        rest_s = max(self._turn_s(now_s) - waited_s, self._slot_wait_s(1), 0.0)
+        return waited_s + rest_s + self._service_s(now_s, request.spec, request.prompt_tokens, 1)
 
     def _new_ttfa_s(self, now_s: float, spec: RequestSpec) -> float:
         board = self._board
         tokens = sum(r.prompt_tokens for r in board.waiting) + spec.prompt_tokens[0]
         count = len(board.waiting) + 1
-        wait_s = max(self._deferral_s(now_s, tokens, count), self._slot_wait_s(count))
+        # It will wait at least about as long as the oldest has waited so far.
+        queued_s = now_s - board.waiting[0].spec.arrival_s if board.waiting else 0.0
+        wait_s = max(self._turn_s(now_s), self._slot_wait_s(count), queued_s)
         return now_s - spec.arrival_s + wait_s + self._service_s(now_s, spec, tokens, count)
 
-    def _deferral_s(self, now_s: float, tokens: int, count: int) -> float:
-        board = self._board
-        if board.admission != "deadline_aware":
-            return 0.0
-        limit_s = board.settings.max_prefill_defer_s
-        if board.waiting and board.waiting[0].deferred_since_s is not None:
-            return max(0.0, board.waiting[0].deferred_since_s + limit_s - now_s)
-        prefill_s = board.estimates.prefill_s(tokens, count, board.lm_split)
-        return limit_s if smallest_slack_s(board, now_s) < prefill_s else 0.0
+    def _turn_s(self, now_s: float) -> float:
+        """Arrival to prefill: what the last requests waited, and at least the job in flight."""
+        in_lane = self._board.lanes[LaneName.LM]
+        busy_s = self._board.jobs[in_lane[-1]].ends_s - now_s if in_lane else 0.0
+        return max(busy_s, _recent_mean(self._board.waits, now_s))
 
     def _slot_wait_s(self, count: int) -> float:
         """Until so many slots are free, at the pace at which they came back lately."""
@@ -162,26 +173,24 @@ class Overload:
         return missing * (released_s[-1] - released_s[0]) / (len(released_s) - 1)
 
     def _service_s(self, now_s: float, spec: RequestSpec, tokens: int, count: int) -> float:
-        """From its turn on: the step in flight, prefill, first chunk's steps, queue and decode."""
+        """Prefill to first audio: as estimated, or as it was for the last requests if longer."""
         board, table = self._board, self._board.table
-        in_lane = board.lanes[LaneName.LM]
-        busy_s = max(0.0, board.jobs[in_lane[-1]].ends_s - now_s) if in_lane else 0.0
         bucket = board.prepared.prefill_buckets[-1]
         rounds = math.ceil(tokens / bucket)
         step_s = board.step_s()
         prefill_s = board.estimates.prefill_s(min(tokens, bucket), count, board.lm_split)
-        starting = int(np.count_nonzero(table.is_active & ~table.is_playing)) + count
-        crowd = max(1.0, starting / board.settings.max_decode_batch)
-        frames = spec.chunk_ramp[0] + board.lookahead_frames
         partition = Partition.WHOLE
         if not board.has_urgent_lane:
             partition = board.codec_partition(board.codec_split)
         codec_s = board.estimates.codec_s(1, spec.chunk_ramp[0], board.codec_split, partition)
         queued = int(np.count_nonzero(table.is_head & table.is_urgent))
+        steps = rounds - 1 + spec.chunk_ramp[0] + board.lookahead_frames - 1
         batches = 1 + queued // board.settings.urgent_batch
-        return (
-            busy_s
-            + rounds * prefill_s
-            + (rounds - 1 + (frames - 1) * crowd) * step_s
-            + batches * codec_s
-        )
+        estimate_s = rounds * prefill_s + steps * step_s + batches * codec_s
+        return max(estimate_s, _recent_mean(board.services, now_s))
+
+
+def _recent_mean(samples: deque[tuple[float, float]], now_s: float) -> float:
+    """Mean of the samples taken within the last second; 0 without any."""
+    recent = [value for time_s, value in samples if time_s > now_s - WINDOW_S]
+    return sum(recent) / len(recent) if recent else 0.0

@@ -66,7 +66,7 @@ class SlotTable:
     Attributes:
         owner: The request in each slot, or None.
         request_id: Its id, -1 when free.
-        order: Admission order.
+        order, opened_s: Admission order and time.
         frames: Frames made (steps whose flags were read).
         launched: LM rows in flight.
         discard: Of those, how many belong to a sequence that has ended; `num_discard` in all.
@@ -119,7 +119,7 @@ class SlotTable:
         self.limit, self.check_at, self.border = ints(), ints(), ints()
         self.is_active, self.is_pending, self.is_starved = bools(), bools(), bools()
         self.has_ended, self.is_over = bools(), bools()
-        self.last_step_s = floats()
+        self.opened_s, self.last_step_s = floats(), floats()
         self.num_ready, self.ready_frames, self.next_frames = ints(), ints(), ints()
         self.num_done, self.done_frames, self.head_frames = ints(), ints(), ints()
         self.is_head, self.is_new_head, self.is_urgent = bools(), bools(), bools()
@@ -154,7 +154,7 @@ class SlotTable:
             *(self.is_over, self.is_head, self.is_urgent, self.is_busy, self.is_playing),
         ):
             column[slot] = 0
-        self.last_step_s[slot] = now_s
+        self.opened_s[slot] = self.last_step_s[slot] = now_s
         self.promoted_s[slot] = np.nan
         self.has_listener[slot] = spec.has_listener
         due_s = spec.arrival_s + spec.ttfa_target_s if spec.has_listener else np.inf
