@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from voxserve.viz.sweeps import bars_figure, pareto_figure, sweep_figure
+from voxserve.viz.validation import main, validation_figure
 
 
 def test_one_line_per_configuration_over_the_rate():
@@ -29,3 +32,24 @@ def test_bars_stand_side_by_side():
     figure = bars_figure(groups, "Splits")
     assert [bar.name for bar in figure.data] == ["stated", "simulated"]
     assert list(figure.data[0].y) == [48.0, None]
+
+
+def test_the_validation_figure_reads_what_the_paper_states(tmp_path):
+    def row(figure, value, unit="requests/s"):
+        return {"figure": figure, "value": value, "unit": unit}
+
+    results = {
+        "device": "simulated, h100",
+        "rows": [
+            row("figure 12, split 84/48, capacity at 90% (paper: 44-46)", 46.0),
+            row("figure 10, time sharing, capacity at 90%", 40.0),
+            row("figure 11, prefill_first at 40 requests/s, attainment", 1.0, "share"),
+        ],
+    }
+    simulated, stated = validation_figure(results).data
+    assert list(simulated.y) == [46.0, 40.0]
+    assert list(stated.y) == [45.0, None]
+    path = tmp_path / "paper.json"
+    path.write_text(json.dumps(results))
+    assert main([str(path)]) == 0
+    assert "plotly" in (tmp_path / "paper.html").read_text()
