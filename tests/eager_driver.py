@@ -45,6 +45,7 @@ class EagerDriver:
         self.tickets: list[Ticket] = []
         self.error: Exception | None = None
         self.is_closed = False
+        self.memory_bytes = 64 << 30
 
     def capture(
         self, run: Callable[[], None], lane: LaneName, split: Split, partition: Partition
@@ -86,6 +87,10 @@ class EagerDriver:
         """The oldest held launch of a lane is done."""
         held = next(item for item in self.tickets if item.lane is lane and not item.is_done)
         held.is_done = True
+
+    def free_bytes(self) -> int:
+        """Plenty, unless a test says otherwise."""
+        return self.memory_bytes
 
     def check(self) -> None:
         """Raises the error a test planted."""

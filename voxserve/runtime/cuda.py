@@ -31,31 +31,16 @@ from voxserve.core.jobs import (
 )
 from voxserve.core.protocols import CostModel, JobResult
 from voxserve.core.settings import Prepared, Settings, Split
-from voxserve.models.base import Piece, PreparedRequest, SpeechModel, StateSize
+from voxserve.models.base import Piece, PreparedRequest, SpeechModel
+from voxserve.runtime.capacity import KV_PAGE_TOKENS, Capacity, fitting
 from voxserve.runtime.driver import Driver, Step
 from voxserve.runtime.executables import Executable, Executables, Progress, Sizes
 from voxserve.runtime.leading_silence import LeadingSilence
 from voxserve.runtime.pinned import PinnedBuffer, PinnedPool
 from voxserve.runtime.stage_timing import measure
 
-KV_PAGE_TOKENS = 64
 _POLL_S = 50e-6
 _NOT_FINITE = "the codec made samples that are not finite numbers"
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """Pools of device state.
-
-    Attributes:
-        num_slots: Requests at once.
-        num_kv_pages: Pages of `KV_PAGE_TOKENS` tokens for all of them; 0: each slot its own.
-        max_frames: Longest request.
-    """
-
-    num_slots: int = 1024
-    num_kv_pages: int = 4096
-    max_frames: int = 2048
 
 
 @dataclass(slots=True, eq=False)
@@ -81,7 +66,7 @@ class CudaExecutor:
         clock: The engine's.
         splits: SM splits to capture; the first is the default. `Split()` is none.
         sizes: Executables to make.
-        capacity: Pools to allocate.
+        capacity: Pools to allocate; smaller where the device's memory is.
         cuts_silence: Leave out the silence before a request's first sound; off for random
             weights, whose sound means nothing.
         progress: Called while executables are captured.
@@ -107,7 +92,8 @@ class CudaExecutor:
         cuts_silence: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        sizes, capacity = sizes or Sizes.usual(), capacity or Capacity()
+        sizes = sizes or Sizes.usual()
+        capacity = fitting(model, capacity or Capacity(), driver.free_bytes())
         self._model: SpeechModel | None = model
         self._driver = driver
         self._clock = clock
@@ -126,8 +112,8 @@ class CudaExecutor:
         except torch.OutOfMemoryError as error:
             self.close()
             raise DeviceUnavailable(
-                f"the GPU's memory does not hold {capacity.num_slots} slots and "
-                f"{capacity.num_kv_pages} KV pages ({error}); ask for fewer"
+                f"the GPU's memory does not hold the executables beside {capacity.num_slots} "
+                f"slots and {capacity.num_kv_pages} KV pages ({error}); end other programs on it"
             ) from error
         except BaseException:
             self.close()
@@ -141,11 +127,8 @@ class CudaExecutor:
         capacity: Capacity,
         progress: Progress | None,
     ) -> None:
-        size = StateSize(
-            capacity.num_slots, capacity.num_kv_pages, KV_PAGE_TOKENS, capacity.max_frames
-        )
         times_s = [self._clock.now_s()]
-        self._state: Any = model.allocate(size)
+        self._state: Any = model.allocate(capacity.size())
         times_s.append(self._clock.now_s())
         with torch.inference_mode():
             made = Executables(model, self._state, capacity.num_slots, sizes, self._driver)

@@ -112,6 +112,11 @@ class CudaDriver:
             self._anchor = self._new_anchor()
         return start_s, end_s
 
+    def free_bytes(self) -> int:
+        """Free memory of the GPU, what torch keeps for later included."""
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self.device)[0]
+
     def check(self) -> None:
         """Asks every lane; an error of the device is raised by whoever asks next."""
         for stream in self._streams.values():

@@ -70,6 +70,10 @@ class Driver(Protocol):
         """When a done ticket's steps began and ended on the device, engine clock; once a ticket."""
         ...
 
+    def free_bytes(self) -> int:
+        """Memory nobody uses."""
+        ...
+
     def check(self) -> None:
         """Raises the device's error, if it is in error; never waits."""
         ...
