@@ -39,9 +39,10 @@ from voxserve.runtime.leading_silence import LeadingSilence
 from voxserve.runtime.pcm import to_int16
 
 CHUNK_FRAMES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20)
-# Small steps while little audio is buffered: a chunk must be made while the one before plays. With
-# at least 80 ms in the first delivery, no step of this ramp stalls at 40 ms per decode step.
-CHUNK_RAMP = (2, 2, 2, 2, 4, 6, 10)
+# The bundled model's sound begins in its fourth or fifth frame: six give the first delivery 80 ms
+# or more. Then small steps while little audio is buffered, because a chunk must be made while the
+# one before plays: this ramp does not stall as long as a decode step takes no more than 40 ms.
+CHUNK_RAMP = (6, 2, 2, 4, 6, 10)
 ROW_BUCKETS = (1, 2, 4, 8, 16, 32)
 PREFILL_TOKENS = (128, 256, 512, 1024)
 NUM_SLOTS = 32
