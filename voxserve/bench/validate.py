@@ -88,9 +88,9 @@ def outcomes_of(records: Sequence[Record]) -> list[Outcome]:
     chunks: dict[int, list[ChunkLife]] = {}
     for record in records:
         if isinstance(record, RequestChange):
-            if record.state is RequestState.WAITING:
-                arrived.setdefault(record.request_id, record.time_s)
-            elif record.state.is_final:
+            if record.state in (RequestState.WAITING, RequestState.REJECTED):
+                arrived.setdefault(record.request_id, record.time_s)  # refused at arrival
+            if record.state.is_final:
                 ended[record.request_id] = record
         elif isinstance(record, ChunkLife) and record.delivered_s is not None:
             chunks.setdefault(record.request_id, []).append(record)

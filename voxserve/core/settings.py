@@ -128,7 +128,7 @@ class Settings:
     policy: str = "urgency"
     admission: str = "deadline_aware"
     max_prefill_defer_s: float = 0.1
-    overload: str = "off"
+    overload: str = "shed"
     ttfa_target_s: float = 0.2
     max_running: int = 256
 
