@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from voxserve.core.events import Trace
 from voxserve.core.jobs import Cancel, ListenerReport
 from voxserve.core.protocols import EngineStats
-from voxserve.core.settings import Settings
+from voxserve.core.settings import Settings, Split
 from voxserve.core.workload import Utterance, Workload
 from voxserve.engine import registry
 from voxserve.engine.audio import Audio
@@ -120,6 +120,7 @@ class Engine:
         """Loads the model and starts serving; returns at once when it already does."""
         with registry.lock:
             if not self.is_running:
+                self.stop()  # what a failed engine left
                 registry.take_name(self.name, self)
                 self._start(self._config)
         return self
@@ -162,11 +163,12 @@ class Engine:
 
     def stop(self) -> None:
         """Ends serving and frees the model; requests still active raise `EngineStopped`."""
-        if not hasattr(self, "_finalizer") or self._finalizer.detach() is None:
-            return
-        self._stop_load()
-        self._service.stop()
-        self._intake.close()
+        with registry.lock:
+            if not hasattr(self, "_finalizer") or self._finalizer.detach() is None:
+                return
+            self._stop_load()
+            self._service.stop()
+            self._intake.close()
 
     @property
     def is_running(self) -> bool:
@@ -309,6 +311,15 @@ class Engine:
             InvalidSetting: Says what is possible.
         """
         return self._service.change(**changes)
+
+    def prepare_split(self, sm_split: str | Split) -> None:
+        """Prepares another split of a GPU while it serves; `set(sm_split=...)` takes it then.
+
+        Raises:
+            InvalidSetting: Not like "100/32", or the device's splits are fixed.
+            DeviceUnavailable: The GPU cannot be split so, or has no memory for it.
+        """
+        self.prepared = self._service.prepare_split(Split.parse(sm_split))
 
     def stats(self) -> EngineStats:
         """Counters for displays; never waits for the serving thread."""
