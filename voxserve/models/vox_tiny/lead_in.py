@@ -1,25 +1,28 @@
 """The words and codes that stand before every piece, so that its first words are never missed.
 
-The model was trained on sentences of three words and more and often fails on "No." or "Hello."
-alone. Said after another sentence it reads them well. So a prompt begins with a short sentence
-whose audio is given, not made: its frames are rows of the prompt, up to the silence after it. The
-listener hears only what follows. `tests/golden/make_vox_tiny.py` shows how the codes were drawn.
+The model was trained on sentences of three words and more; "No." or "Hello." alone come out wrong
+more often than not, but said after another sentence they are read well. So a prompt begins with a
+short sentence whose audio is given, not made, up to the first frame of the silence after it (one
+frame later, the next word's beginning is in the codes). The listener hears only what follows.
+The codes are what the model itself says to "listen to me. the answer is yes." with seed 1.
 """
 
 from __future__ import annotations
 
-LEAD_IN_TEXT = "i will read it. "
+LEAD_IN_TEXT = "listen to me. "
 LEAD_IN_CODES = (
     (687, 568, 225, 393, 424, 593, 74, 733),
-    (687, 323, 990, 16, 816, 183, 535, 557),
-    (328, 769, 96, 342, 492, 936, 796, 1002),
-    (796, 326, 867, 398, 179, 268, 162, 544),
-    (994, 931, 558, 596, 434, 11, 594, 1014),
-    (929, 402, 201, 474, 704, 456, 916, 481),
-    (22, 436, 314, 339, 337, 331, 62, 489),
-    (684, 759, 903, 440, 110, 605, 470, 69),
-    (260, 131, 383, 440, 209, 389, 984, 723),
-    (275, 238, 66, 662, 816, 728, 895, 289),
-    (412, 932, 654, 343, 637, 825, 888, 459),
-    (901, 799, 583, 432, 247, 507, 853, 581),
+    (687, 323, 818, 36, 291, 513, 51, 693),
+    (519, 328, 131, 684, 505, 12, 751, 283),
+    (841, 478, 871, 870, 679, 56, 70, 796),
+    (430, 764, 804, 21, 928, 73, 368, 747),
+    (875, 553, 315, 807, 164, 784, 473, 3),
+    (91, 567, 366, 483, 668, 636, 951, 8),
+    (64, 449, 349, 1016, 405, 856, 123, 965),
+    (242, 113, 756, 59, 403, 25, 996, 189),
+    (151, 92, 771, 792, 573, 881, 883, 955),
+    (240, 377, 270, 903, 85, 435, 64, 561),
+    (418, 932, 639, 478, 529, 183, 985, 453),
+    (139, 784, 560, 165, 256, 808, 749, 78),
+    (677, 289, 150, 698, 294, 250, 973, 397),
 )
