@@ -13,7 +13,13 @@ from fake_model import BROKEN_CODEC, FakeModel, expected_pcm
 from waiting import assert_no_threads, wait_for
 
 from voxserve.core.clock import Clock
-from voxserve.core.errors import EngineFailed, RequestCancelled, RequestFailed
+from voxserve.core.errors import (
+    EngineFailed,
+    EngineStopped,
+    InvalidSetting,
+    RequestCancelled,
+    RequestFailed,
+)
 from voxserve.core.events import LaneSpan
 from voxserve.core.settings import Split
 from voxserve.engine import engine as engine_module
@@ -53,7 +59,7 @@ class Rig:
         return Built(self.executor, self.model)
 
     def assert_nothing_is_held(self) -> None:
-        pools = (*self.executor._staging.values(), self.executor._flags, self.executor._pcm)
+        pools = self.executor._buffers.pools
         assert all(pool.num_free == pool.num_buffers for pool in pools)
         assert not self.executor._slots
 
@@ -161,3 +167,22 @@ def test_live_settings_while_serving(rig: Rig):
             engine.set(**change)
         for i, stream in enumerate(streams):
             assert np.array_equal(stream.read().pcm, expected_pcm(text, seed=i))
+
+
+def test_another_split_is_captured_while_serving(rig: Rig):
+    text = " ".join(["word"] * 80)
+    with Engine(name="splits") as engine:
+        stream = engine.stream(text)
+        with pytest.raises(InvalidSetting, match="10/2 is not prepared"):
+            engine.set(sm_split="10/2")
+        engine.prepare_split("10/2")
+        assert Split(10, 2) in engine.prepared.splits
+        assert engine.set(sm_split="10/2").sm_split == Split(10, 2)
+        assert np.array_equal(stream.read().pcm, expected_pcm(text))
+    with pytest.raises(EngineStopped):
+        engine.prepare_split("6/6")
+
+
+def test_a_cpu_has_all_its_splits_from_the_start(make):
+    with pytest.raises(InvalidSetting, match="fixed at the start"):
+        make().prepare_split("3/1")

@@ -78,7 +78,7 @@ def run(executor: CudaExecutor, job: PrefillJob | DecodeJob | CodecJob) -> JobRe
 
 
 def assert_all_buffers_are_back(executor: CudaExecutor) -> None:
-    for pool in (*executor._staging.values(), executor._flags, executor._pcm):
+    for pool in executor._buffers.pools:
         assert pool.num_free == pool.num_buffers
 
 

@@ -99,6 +99,15 @@ class TextExecutor(Executor, Protocol):
         ...
 
 
+@runtime_checkable
+class SplittingExecutor(Executor, Protocol):
+    """An executor that can prepare another split while it serves."""
+
+    def add_split(self, split: Split) -> Prepared:
+        """Prepares a split on the caller's thread; returns what is prepared now."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class EngineStats:
     """A snapshot of counters for displays (all since start, times in seconds).

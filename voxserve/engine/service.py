@@ -33,9 +33,15 @@ from voxserve.core.jobs import (
     SlotReleased,
     TextArrived,
 )
-from voxserve.core.protocols import EngineStats, Executor, JobResult, TextExecutor
+from voxserve.core.protocols import (
+    EngineStats,
+    Executor,
+    JobResult,
+    SplittingExecutor,
+    TextExecutor,
+)
 from voxserve.core.request import RequestSpec, RequestState
-from voxserve.core.settings import START_ONLY, Settings
+from voxserve.core.settings import START_ONLY, Prepared, Settings, Split
 from voxserve.engine.host import tuning
 from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.monitor import Monitor
@@ -173,6 +179,23 @@ class Service:
             settings = self._settings
         self._executor.wake()
         return settings
+
+    def prepare_split(self, split: Split) -> Prepared:
+        """Prepares another split on the caller's thread while serving goes on.
+
+        Raises:
+            InvalidSetting: The device prepares all its splits at the start.
+            DeviceUnavailable: It cannot be split so, or has no memory for it.
+            EngineStopped, EngineFailed: The engine no longer serves.
+        """
+        self.check_open()
+        if not isinstance(self._executor, SplittingExecutor):
+            listed = ", ".join(map(str, self.prepared.splits))
+            raise InvalidSetting(f"this device's splits are fixed at the start: {listed}")
+        prepared = self._executor.add_split(split)
+        with self._gate:
+            self.prepared = prepared
+        return prepared
 
     def stats(self) -> EngineStats:
         """Counters, without waiting for the serving thread."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from voxserve.core.clock import Clock
-from voxserve.core.errors import DeviceUnavailable, EngineFailed
+from voxserve.core.errors import DeviceUnavailable, EngineFailed, EngineStopped
 from voxserve.core.jobs import (
     CodecDone,
     CodecJob,
@@ -34,21 +33,13 @@ from voxserve.core.settings import Prepared, Settings, Split
 from voxserve.models.base import Piece, PreparedRequest, SpeechModel
 from voxserve.runtime.capacity import KV_PAGE_TOKENS, Capacity, fitting
 from voxserve.runtime.driver import Driver, Step
-from voxserve.runtime.executables import Executable, Executables, Progress, Sizes
+from voxserve.runtime.executables import Executables, Progress, Sizes
+from voxserve.runtime.flight import Flight, FlightBuffers
 from voxserve.runtime.leading_silence import LeadingSilence
-from voxserve.runtime.pinned import PinnedBuffer, PinnedPool
 from voxserve.runtime.stage_timing import measure
 
 _POLL_S = 50e-6
 _NOT_FINITE = "the codec made samples that are not finite numbers"
-
-
-@dataclass(slots=True, eq=False)
-class _InFlight:
-    job: Job
-    ticket: Any
-    staged: list[PinnedBuffer]
-    landed: list[tuple[PinnedBuffer, Executable, range]]
 
 
 @dataclass(slots=True, eq=False)
@@ -98,10 +89,12 @@ class CudaExecutor:
         self._driver = driver
         self._clock = clock
         self._cuts_silence = cuts_silence
+        self._buffers: Any = None  # FlightBuffers while open
         self._slots: dict[int, _OpenSlot] = {}
-        self._lanes: dict[LaneName, deque[_InFlight]] = {lane: deque() for lane in LaneName}
+        self._lanes: dict[LaneName, deque[Flight]] = {lane: deque() for lane in LaneName}
         self._failed: list[JobResult] = []
         self._woken = threading.Event()
+        self._capturing = threading.Lock()
         self.frame_s = model.info.frame_s
         self.sample_rate_hz = model.info.sample_rate_hz
         self.prepared = _prepared(model, splits, sizes, capacity)
@@ -135,7 +128,7 @@ class CudaExecutor:
             self._executables = made
             for split in splits:
                 made.add_split(split, progress)
-            self._make_pools(made)
+            self._buffers = FlightBuffers(made, self._driver.is_pinned)
             times_s.append(self._clock.now_s())
             self._timings = measure(model, self._state, made, self._driver, self.prepared)
         times_s.append(self._clock.now_s())
@@ -146,23 +139,6 @@ class CudaExecutor:
             "num_executables": sum(1 for _ in made.items()),
             "stage_ms": self._timings.measured_ms(),
         }
-
-    def _make_pools(self, made: Executables) -> None:
-        is_pinned = self._driver.is_pinned
-        by_stage: dict[str, list[Executable]] = {"prefill": [], "decode": [], "codec": []}
-        for key, executable in made.items():
-            by_stage[key.stage].append(executable)
-        # Inputs of a launch are read by a copy that may start long after: two jobs per LM lane
-        # and one per codec lane, and one to fill.
-        self._staging = {
-            stage: PinnedPool(_largest(items, "inputs"), torch.int32, is_pinned, count=3)
-            for stage, items in by_stage.items()
-        }
-        steps = by_stage["prefill"] + by_stage["decode"]
-        self._flags = PinnedPool(_largest(steps, "outputs"), torch.int8, is_pinned, count=3)
-        self._pcm = PinnedPool(
-            _largest(by_stage["codec"], "outputs"), torch.int16, is_pinned, count=2
-        )
 
     # --- requests ----------------------------------------------------------------------------
 
@@ -190,13 +166,13 @@ class CudaExecutor:
             EngineFailed: The device is in error.
         """
         start_s = self._clock.now_s()
-        flight = _InFlight(job, None, [], [])
+        flight = Flight(job)
         try:
             with torch.inference_mode():
                 steps = self._steps(job, flight)
                 flight.ticket = self._driver.launch(job.lane, steps)
         except Exception as error:  # border: one job's inputs may be at fault, or the device
-            self._give_back(flight)
+            self._buffers.give_back(flight)
             self._check_device(error)
             event = JobFailed(job.job_id, _told(error), start_s, self._clock.now_s())
             self._failed.append(JobResult(event))
@@ -230,7 +206,11 @@ class CudaExecutor:
         self._woken.set()
 
     def close(self) -> None:
-        """Ends the lanes and frees the device's memory."""
+        """Ends the lanes and frees the device's memory, after a capture in progress."""
+        with self._capturing:
+            self._close()
+
+    def _close(self) -> None:
         try:
             self._driver.wait_all()
         finally:
@@ -239,55 +219,48 @@ class CudaExecutor:
             self._slots.clear()
             if hasattr(self, "_executables"):
                 self._executables.clear()
-            for name in ("_staging", "_flags", "_pcm"):
-                if hasattr(self, name):
-                    delattr(self, name)
-            self._state = self._model = None
+            self._state = self._model = self._buffers = None
             self._driver.close()
 
-    def add_split(self, split: Split, progress: Progress | None = None) -> Prepared:
+    def add_split(self, split: Split) -> Prepared:
         """Captures another split while serving, on the caller's thread; returns what is prepared.
 
         Raises:
             DeviceUnavailable: There is no memory, or the device cannot be split so.
+            EngineStopped: The executor was closed meanwhile.
         """
-        try:
-            with torch.inference_mode():
-                self._executables.add_split(split, progress)
-        except torch.OutOfMemoryError as error:
-            raise DeviceUnavailable(f"no memory for the split {split}: {error}") from error
+        with self._capturing, torch.inference_mode():
+            if self._model is None:
+                raise EngineStopped("the engine was stopped before the split was captured")
+            try:
+                self._executables.add_split(split)
+            except torch.OutOfMemoryError as error:
+                raise DeviceUnavailable(f"no memory for the split {split}: {error}") from error
         have = dict.fromkeys((*self.prepared.splits, split))
         self.prepared = replace(self.prepared, splits=tuple(have))
         return self.prepared
 
     # --- launching ---------------------------------------------------------------------------
 
-    def _steps(self, job: Job, flight: _InFlight) -> list[Step]:
+    def _steps(self, job: Job, flight: Flight) -> list[Step]:
+        if isinstance(job, PrefillJob):
+            return self._prefill_steps(job, flight)
         if isinstance(job, DecodeJob):
-            executable = self._executables.decode(job)
-            rows = range(len(job.slots))
-            staged = self._staged("decode", flight)
-            executable.program.fill(self._input(staged, executable), job.slots)
-            return [self._step(flight, executable, staged, self._flags, rows)]
-        if isinstance(job, CodecJob):
-            executable = self._executables.codec(job)
-            rows = range(len(job.chunks))
-            staged = self._staged("codec", flight)
-            executable.program.fill(self._input(staged, executable), job.chunks)
-            return [self._step(flight, executable, staged, self._pcm, rows)]
-        return self._prefill_steps(job, flight)
+            executable, rows = self._executables.decode(job), job.slots
+        else:
+            executable, rows = self._executables.codec(job), job.chunks
+        executable.program.fill(self._buffers.stage(flight, executable), rows)
+        return [self._buffers.step(flight, executable, range(len(rows)))]
 
-    def _prefill_steps(self, job: PrefillJob, flight: _InFlight) -> list[Step]:
+    def _prefill_steps(self, job: PrefillJob, flight: Flight) -> list[Step]:
         pieces = self._opened(job)
         tokens = [piece.num_tokens for piece in pieces]
         steps: list[Step] = []
         for rows in self._executables.prefill_parts(job, tokens):
             executable = self._executables.prefill(sum(tokens[i] for i in rows), len(rows))
-            staged = self._staged("prefill", flight)
-            slots = [job.slots[i] for i in rows]
-            part = [pieces[i] for i in rows]
-            executable.program.fill(self._input(staged, executable), slots, part)
-            steps.append(self._step(flight, executable, staged, self._flags, rows))
+            staged = self._buffers.stage(flight, executable)
+            executable.program.fill(staged, [job.slots[i] for i in rows], [pieces[i] for i in rows])
+            steps.append(self._buffers.step(flight, executable, rows))
         return steps
 
     def _opened(self, job: PrefillJob) -> list[Piece]:
@@ -306,63 +279,35 @@ class CudaExecutor:
                 pieces.append(piece)
         return pieces
 
-    def _staged(self, stage: str, flight: _InFlight) -> PinnedBuffer:
-        buffer = self._staging[stage].take()
-        flight.staged.append(buffer)
-        return buffer
-
-    def _input(self, staged: PinnedBuffer, executable: Executable) -> NDArray[np.int32]:
-        return staged.array[: executable.program.inputs.numel()]
-
-    def _step(
-        self,
-        flight: _InFlight,
-        executable: Executable,
-        staged: PinnedBuffer,
-        pool: PinnedPool,
-        rows: range,
-    ) -> Step:
-        program = executable.program
-        landing = pool.take()
-        flight.landed.append((landing, executable, rows))
-        used = program.used(len(rows)) if pool is self._pcm else len(rows)
-        return Step(
-            source=staged.tensor[: program.inputs.numel()],
-            inputs=program.inputs,
-            replay=executable.replay,
-            outputs=program.outputs[:used],
-            landing=landing.tensor[:used],
-        )
-
     # --- collecting --------------------------------------------------------------------------
 
-    def _is_done(self, flight: _InFlight) -> bool:
+    def _is_done(self, flight: Flight) -> bool:
         try:
             return self._driver.is_done(flight.ticket)
         except Exception as error:  # border: the device tells its error to whoever asks next
             raise EngineFailed(f"the device is in error: {_told(error)}") from error
 
-    def _result(self, flight: _InFlight) -> JobResult:
+    def _result(self, flight: Flight) -> JobResult:
         job = flight.job
         start_s, end_s = self._driver.span_s(flight.ticket)
         self._timings.observe(job, end_s - start_s)
         if isinstance(job, CodecJob):
             result = self._codec_result(job, flight, start_s, end_s)
         else:
-            parts = [landing.array[: len(rows)] for landing, _, rows in flight.landed]
+            parts = [item.buffer.array[: len(item.rows)] for item in flight.landings]
             status = np.concatenate(parts)  # a copy: the buffers are used again
             result = JobResult(StepDone(job.job_id, status, start_s, end_s))
-        self._give_back(flight)
+        self._buffers.give_back(flight)
         return result
 
     def _codec_result(
-        self, job: CodecJob, flight: _InFlight, start_s: float, end_s: float
+        self, job: CodecJob, flight: Flight, start_s: float, end_s: float
     ) -> JobResult:
         assert self._model is not None, "collected from a closed executor"
-        landing, executable, _ = flight.landed[0]
-        program, info = executable.program, self._model.info
-        is_finite = landing.array[: program.bucket]
-        wave = landing.array[program.bucket : program.used(len(job.chunks))]
+        landing, info = flight.landings[0], self._model.info
+        program, landed = landing.executable.program, landing.buffer.array
+        is_finite = landed[: program.bucket]
+        wave = landed[program.bucket : program.used(len(job.chunks))]
         wave = wave.reshape(len(job.chunks), program.samples)
         failed: dict[int, str] = {}
         pcm: list[NDArray[np.int16]] = []
@@ -375,14 +320,6 @@ class CudaExecutor:
             pcm.append(samples if silence is None else silence.cut(samples, chunk.is_last))
         counts = tuple(len(samples) for samples in pcm)
         return JobResult(CodecDone(job.job_id, counts, start_s, end_s, failed), tuple(pcm))
-
-    def _give_back(self, flight: _InFlight) -> None:
-        stage = flight.job.kind.value
-        for buffer in flight.staged:
-            self._staging[stage].give_back(buffer)
-        pool = self._pcm if isinstance(flight.job, CodecJob) else self._flags
-        for landing, _, _ in flight.landed:
-            pool.give_back(landing)
 
     def _check_device(self, error: Exception) -> None:
         """A device error spares nobody: the engine must end."""
@@ -426,10 +363,6 @@ def _defaults(prepared: Prepared, split: Split) -> Settings:
 
 def _at_most(buckets: tuple[int, ...], limit: int) -> int:
     return max((bucket for bucket in buckets if bucket <= limit), default=buckets[0])
-
-
-def _largest(executables: Iterable[Executable], name: str) -> int:
-    return max(getattr(item.program, name).numel() for item in executables)
 
 
 def _told(error: Exception) -> str:
