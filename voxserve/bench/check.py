@@ -23,7 +23,7 @@ from voxserve.engine.engine import Engine
 
 Tell = Callable[[str], None]
 PARTS = ("start", "decision", "ttfa", "speed", "streams", "wer")
-STREAM_LEVELS = (3, 6, 8, 10, 12)
+STREAM_LEVELS = (3, 6, 10, 14, 18)
 STREAM_SECONDS = 60.0
 # Percent by kind of sentence: must, aim.
 _WER_BOUNDS = {"normal": (5, 3), "number": (10, 5), "long": (8, 4), "short": (20, 5)}
