@@ -222,8 +222,8 @@ class GpuStages:
             # Some samples' steps short, so that the middle sample has it.
             state.cache.lengths[:last] = CONTEXT_TOKENS - 10
             state.num_frames[:last] = 10
-            state.piece_start[:last] = 0
-            state.repeats[:last] = 0
+            state.sequences.piece_start[:last] = 0
+            state.sequences.repeats[:last] = 0
             state.status[:last] = 0
 
     def _stage(

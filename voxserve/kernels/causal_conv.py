@@ -20,7 +20,8 @@ from voxserve.kernels.backend import (
     triton,
     use_reference,
 )
-from voxserve.kernels.device_math import error_function
+from voxserve.kernels.device_math import error_function, start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.snake import apply_snake, snake_reference
 
 
@@ -104,7 +105,11 @@ def _conv_kernel(
     HAS_RESIDUAL: tl.constexpr,
     HAS_OUT: tl.constexpr,
     HAS_SNAKE: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     # BULK: x and weight are tensor descriptors and a tile lies within one row, so that the bulk
     # copy engine can fetch it. Otherwise tiles run over the rows of a batch without a gap.
     n_tiles = tl.cdiv(channels_out, BN)
@@ -254,6 +259,8 @@ def launch_conv(
         HAS_RESIDUAL=residual is not None,
         HAS_OUT=out is not None,
         HAS_SNAKE=snake is not None,
+        EARLY=early_launch(x),
+        launch_pdl=early_launch(x),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

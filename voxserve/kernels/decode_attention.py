@@ -15,7 +15,7 @@ from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.kv_cache import (
     PAGE_SIZE,
     qk_norm_rope_write_reference,
-    rotate_heads,
+    rotate_head,
 )
 from voxserve.kernels.rms_norm import row_scale, scale_reference
 
@@ -98,22 +98,27 @@ def _decode_attention_kernel(
     v_row = k_row + KV_HEADS * D
     rope_row = table + position * D
     root = row_scale(unscaled, row, width, eps, HAS_UNSCALED, WIDTH)
-    k1, k2 = rotate_heads(k_row, k_norm, rope_row, 1, root, eps, HAS_NORM, 1, half)
+    k1, k2 = rotate_head(k_row, k_norm, rope_row, root, eps, HAS_NORM, half)
     k1 = k1.to(dtype)
     k2 = k2.to(dtype)
     value = (tl.load(v_row + d).to(tl.float32) * root).to(dtype)
     page = tl.load(page_table + slot * max_pages + position // PAGE).to(tl.int64)
     target = kv_pages + page * page_stride + head * PAGE * D + position % PAGE * D
-    tl.store(target + i[None, :], k1)
-    tl.store(target + half + i[None, :], k2)
+    tl.store(target + i, k1)
+    tl.store(target + half + i, k2)
     tl.store(target + value_offset + d, value)
-    q1, q2 = rotate_heads(
-        q_row + head * GROUP * D, q_norm, rope_row, GROUP, root, eps, HAS_NORM, 16, half
-    )
+    # The matrix unit wants 16 rows: the group's queries, then zeros.
+    q1 = tl.zeros((16, half), tl.float32)
+    q2 = tl.zeros((16, half), tl.float32)
+    for g in tl.static_range(GROUP):
+        q_head = q_row + (head * GROUP + g) * D
+        first, second = rotate_head(q_head, q_norm, rope_row, root, eps, HAS_NORM, half)
+        q1 = tl.where(m[:, None] == g, first[None, :], q1)
+        q2 = tl.where(m[:, None] == g, second[None, :], q2)
     q1 = q1.to(dtype)
     q2 = q2.to(dtype)
-    new_score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), 1)
-    best = (new_score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), 1)) * scale
+    new_score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32)[None, :], 1)
+    best = (new_score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32)[None, :], 1)) * scale
     total = tl.full((16,), 1.0, tl.float32)
     acc = tl.zeros((16, D), tl.float32) + value.to(tl.float32)[None, :]
     for index in range(0, tl.cdiv(position, PAGE)):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
 from voxserve.kernels.device_math import start_next, wait_for_previous
 from voxserve.kernels.early_launch import early_launch
-from voxserve.kernels.kv_cache import rotate_heads, split_heads
+from voxserve.kernels.kv_cache import rotate_head, split_heads
 from voxserve.kernels.rms_norm import row_scale, scale_reference
 from voxserve.kernels.rope import norm_rope_reference
 
@@ -64,7 +64,7 @@ def _depth_attention_kernel(
     WIDTH: tl.constexpr,
     EARLY: tl.constexpr,
 ):
-    # GROUP queries (padded to the matrix unit's 16) against at most LENGTH cached keys.
+    # Few queries and keys: plain arithmetic in registers beats a padded matrix product.
     if EARLY:
         wait_for_previous()
         start_next()
@@ -72,7 +72,6 @@ def _depth_attention_kernel(
     head = tl.program_id(1)
     half: tl.constexpr = D // 2
     dtype = cache.dtype.element_ty
-    m = tl.arange(0, 16)
     i = tl.arange(0, half)
     d = tl.arange(0, D)
     q_row = qkv + row * qkv_stride
@@ -82,35 +81,36 @@ def _depth_attention_kernel(
     old = (token < position)[:, None]
     base = cache + (row * 2 * KV_HEADS + head) * CAPACITY * D
     keys = base + token[:, None] * D
-    key1 = tl.load(keys + i[None, :], mask=old, other=0.0)
-    key2 = tl.load(keys + half + i[None, :], mask=old, other=0.0)
+    key1 = tl.load(keys + i[None, :], mask=old, other=0.0).to(tl.float32)
+    key2 = tl.load(keys + half + i[None, :], mask=old, other=0.0).to(tl.float32)
     values = tl.load(keys + KV_HEADS * CAPACITY * D + d[None, :], mask=old, other=0.0)
+    values = values.to(tl.float32)
     root = row_scale(unscaled + row * unscaled_stride, 0, width, eps, HAS_UNSCALED, WIDTH)
-    k1, k2 = rotate_heads(k_row, k_norm, rope_row, 1, root, eps, HAS_NORM, 1, half)
+    k1, k2 = rotate_head(k_row, k_norm, rope_row, root, eps, HAS_NORM, half)
     k1 = k1.to(dtype)
     k2 = k2.to(dtype)
     value = (tl.load(k_row + KV_HEADS * D + d).to(tl.float32) * root).to(dtype)
-    tl.store(base + position * D + i[None, :], k1)
-    tl.store(base + position * D + half + i[None, :], k2)
+    tl.store(base + position * D + i, k1)
+    tl.store(base + position * D + half + i, k2)
     tl.store(base + KV_HEADS * CAPACITY * D + position * D + d, value)
-    q1, q2 = rotate_heads(
-        q_row + head * GROUP * D, q_norm, rope_row, GROUP, root, eps, HAS_NORM, 16, half
-    )
-    q1 = q1.to(dtype)
-    q2 = q2.to(dtype)
-    new_score = tl.sum(q1.to(tl.float32) * k1.to(tl.float32), 1)
-    new_score = (new_score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32), 1)) * scale
-    score = tl.dot(q1, tl.trans(key1), input_precision="ieee")
-    score = tl.dot(q2, tl.trans(key2), score, input_precision="ieee") * scale
-    score = tl.where((token < position)[None, :], score, float("-inf"))
-    best = tl.maximum(new_score, tl.max(score, 1))
-    weight = tl.exp(score - best[:, None])
-    new_weight = tl.exp(new_score - best)
-    total = new_weight + tl.sum(weight, 1)
-    acc = new_weight[:, None] * value.to(tl.float32)[None, :]
-    acc = tl.dot(weight.to(dtype), values, acc, input_precision="ieee") / total[:, None]
-    target = out + row * out_stride + (head * GROUP + m[:, None]) * D + d[None, :]
-    tl.store(target, acc.to(out.dtype.element_ty), mask=m[:, None] < GROUP)
+    k1 = k1.to(tl.float32)
+    k2 = k2.to(tl.float32)
+    value = value.to(tl.float32)
+    for g in tl.static_range(GROUP):
+        q_head = q_row + (head * GROUP + g) * D
+        q1, q2 = rotate_head(q_head, q_norm, rope_row, root, eps, HAS_NORM, half)
+        q1 = q1.to(dtype).to(tl.float32)
+        q2 = q2.to(dtype).to(tl.float32)
+        new_score = tl.sum(q1 * k1 + q2 * k2, 0) * scale
+        score = tl.sum(key1 * q1[None, :] + key2 * q2[None, :], 1) * scale
+        score = tl.where(token < position, score, float("-inf"))
+        best = tl.maximum(new_score, tl.max(score, 0))
+        weight = tl.exp(score - best)
+        new_weight = tl.exp(new_score - best)
+        total = new_weight + tl.sum(weight, 0)
+        acc = tl.sum(weight[:, None] * values, 0) + new_weight * value
+        target = out + row * out_stride + (head * GROUP + g) * D + d
+        tl.store(target, (acc / total).to(out.dtype.element_ty))
 
 
 def depth_attention(
@@ -145,7 +145,6 @@ def depth_attention(
     kv_heads, capacity, head_dim = cache.shape[2:]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
     group = q_heads // kv_heads
-    assert group <= 16, "at most 16 query heads per key/value head"
     rows = qkv.shape[0]
     out = torch.empty((rows, q_heads * head_dim), dtype=qkv.dtype, device=qkv.device)
     width = unscaled.shape[1] if unscaled is not None else 1
@@ -164,7 +163,7 @@ def depth_attention(
         width,
         head_dim**-0.5,
         eps,
-        LENGTH=max(16, next_power_of_2(capacity)),
+        LENGTH=next_power_of_2(max(position, 1)),
         CAPACITY=capacity,
         GROUP=group,
         KV_HEADS=kv_heads,

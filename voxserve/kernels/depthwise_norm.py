@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 
 from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
+from voxserve.kernels.device_math import start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 
 
 def depthwise_norm_reference(
@@ -41,7 +43,11 @@ def _depthwise_norm_kernel(
     eps,
     TAPS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     token = tl.program_id(0)
     i = tl.arange(0, BLOCK)
     mask = i < channels
@@ -97,6 +103,8 @@ def depthwise_norm(
         eps,
         TAPS=taps,
         BLOCK=next_power_of_2(channels),
+        EARLY=early_launch(x),
+        launch_pdl=early_launch(x),
         num_warps=4,
     )
     return out

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 
 from voxserve.kernels.backend import cdiv, next_power_of_2, tl, triton, use_reference
+from voxserve.kernels.device_math import start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 
 
 def final_conv_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -31,7 +33,11 @@ def _final_conv_kernel(
     TAPS: tl.constexpr,
     SAMPLES: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     row = tl.program_id(1).to(tl.int64)
     t = tl.program_id(0) * SAMPLES + tl.arange(0, SAMPLES)
     c = tl.arange(0, BLOCK)
@@ -89,6 +95,8 @@ def final_conv(
         TAPS=taps,
         SAMPLES=tile,
         BLOCK=next_power_of_2(channels),
+        EARLY=early_launch(x),
+        launch_pdl=early_launch(x),
         num_warps=4,
     )
     return out

@@ -94,6 +94,22 @@ def rotate_heads(
     return first * cos - second * sin, second * cos + first * sin
 
 
+@triton.jit
+def rotate_head(base, norm, table_row, scale, eps, HAS_NORM: tl.constexpr, HALF: tl.constexpr):
+    """`rotate_heads` of a single head; returns two vectors."""
+    i = tl.arange(0, HALF)
+    first = tl.load(base + i).to(tl.float32) * scale
+    second = tl.load(base + HALF + i).to(tl.float32) * scale
+    if HAS_NORM:
+        square = tl.sum(first * first + second * second, 0)
+        root = tl.rsqrt(square / (2 * HALF) + eps)
+        first = first * root * tl.load(norm + i).to(tl.float32)
+        second = second * root * tl.load(norm + HALF + i).to(tl.float32)
+    cos = tl.load(table_row + i)
+    sin = tl.load(table_row + HALF + i)
+    return first * cos - second * sin, second * cos + first * sin
+
+
 @triton.jit(do_not_specialize=["max_pages"])
 def _qk_norm_rope_write_kernel(
     qkv,

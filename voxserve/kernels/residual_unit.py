@@ -8,6 +8,8 @@ import torch
 
 from voxserve.kernels.backend import TensorDescriptor, cdiv, tl, triton, use_reference
 from voxserve.kernels.causal_conv import causal_conv
+from voxserve.kernels.device_math import start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.snake import apply_snake
 
 
@@ -108,7 +110,11 @@ def _residual_unit_kernel(
     BK: tl.constexpr,
     HAS_OUT: tl.constexpr,
     BULK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     # All C channels of BM frames stay in registers between the two products. C = NA + NB (powers
     # of two), or NA >= C and NB = 0 with the columns beyond C read as zero.
     t_tiles = tl.cdiv(frames, BM)
@@ -293,6 +299,8 @@ def launch_residual_unit(
         BK=tile.bk,
         HAS_OUT=out is not None,
         BULK=tile.bulk,
+        EARLY=early_launch(x),
+        launch_pdl=early_launch(x),
         num_warps=tile.warps,
         num_stages=tile.stages,
     )

@@ -130,28 +130,24 @@ def _ordered_key(x):
 def _top_k_threshold_kernel(key, count, low, high):
     """A key in `low .. high` with exactly (with ties, at least) `count` keys not below it.
 
-    Three thresholds a round, their counts packed into one sum: a round costs a barrier or two.
+    Two thresholds a round, their counts packed into one sum: a round costs a barrier or two.
     """
     while low < high:
-        step = (high - low + 3) >> 2
+        step = (high - low + 2) // 3
         first = low + step
-        second = first + step
-        third = second + step
-        packed = (key >= first).to(tl.int64)
-        packed += (key >= second).to(tl.int64) << 20
-        packed += (key >= third).to(tl.int64) << 40
-        packed = tl.sum(packed)
-        above1 = packed & 0xFFFFF
-        above2 = (packed >> 20) & 0xFFFFF
-        above3 = packed >> 40
-        in3 = above3 >= count
-        in2 = above2 >= count
-        in1 = above1 >= count
-        top = tl.where(in3, high, tl.where(in2, third - 1, tl.where(in1, second - 1, first - 1)))
-        low = tl.where(in3, third, tl.where(in2, second, tl.where(in1, first, low)))
-        found = tl.where(in3, above3, tl.where(in2, above2, tl.where(in1, above1, 0)))
-        high = tl.where(found == count, low, top)
-    return low
+        second = tl.minimum(first + step, high)
+        above_first = (key >= first.to(tl.int32)).to(tl.int32)
+        above_second = (key >= second.to(tl.int32)).to(tl.int32)
+        packed = tl.sum(above_first + (above_second << 14))
+        num_first = packed & 0x3FFF
+        num_second = packed >> 14
+        is_second = num_second >= count
+        is_first = num_first >= count
+        top = tl.where(is_second, high, tl.where(is_first, second - 1, first - 1))
+        low = tl.where(is_second, second, tl.where(is_first, first, low))
+        found = tl.where(is_second, num_second, tl.where(is_first, num_first, 0))
+        high = tl.maximum(tl.where(found == count, low, top), low)
+    return low.to(tl.int32)
 
 
 @triton.jit
@@ -209,7 +205,13 @@ def _sample_kernel(
         start_next()
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row).to(tl.int64)
+    # All at once: each would cost a trip to memory behind the branch that needs it.
     frame = tl.load(frames + slot)
+    heat = tl.load(temperature + slot)
+    count = tl.load(top_k + slot)
+    share = tl.load(top_p + slot)
+    seed = tl.load(seeds + slot)
+    root = row_scale(unscaled, row, width, eps, HAS_UNSCALED, WIDTH)
     group = tl.arange(0, QUARTER)
     pair = tl.arange(0, 2)
     # Laid out as joined Philox words come, so that noise and logits meet without a shuffle.
@@ -227,10 +229,8 @@ def _sample_kernel(
         early = frame < tl.load(min_frames + slot)
         hidden = tl.where(index == end_id, early, index >= first_suppressed)
         x = tl.where(hidden, float("-inf"), x)
-    heat = tl.load(temperature + slot)
     score = x
     if heat > 0:
-        count = tl.load(top_k + slot)
         if (count > 0) & (count < vocab):
             # Dividing by the temperature keeps the order, so the search may come before it. With
             # COARSE all values are 16 bits wide and so are their keys.
@@ -239,11 +239,10 @@ def _sample_kernel(
             if COARSE:
                 key = key >> 16
                 limit = tl.full((), 0x7FFF, tl.int64)
-            cut = _top_k_threshold_kernel(key.to(tl.int64), count, -1 - limit, limit)
+            cut = _top_k_threshold_kernel(key, count, -1 - limit, limit)
             x = tl.where(key >= cut, x, float("-inf"))
-        x = x * row_scale(unscaled, row, width, eps, HAS_UNSCALED, WIDTH)
+        x = x * root
         x = tl.div_rn(x, heat + tl.zeros_like(x))
-        share = tl.load(top_p + slot)
         if share < 1:
             mass = tl.exp(x - tl.max(x))
             key = _ordered_key(x)
@@ -251,7 +250,7 @@ def _sample_kernel(
             x = tl.where(key >= cut, x, float("-inf"))
         zero = tl.zeros((QUARTER,), tl.uint32)
         w0, w1, w2, w3 = tl.philox(
-            tl.load(seeds + slot).to(tl.uint64),
+            seed.to(tl.uint64),
             group.to(tl.uint32),
             zero + frame.to(tl.uint32),
             zero + codebook.to(tl.uint32),

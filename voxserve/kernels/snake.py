@@ -42,7 +42,7 @@ def apply_snake(x, params, channel, mask, channels):
 @triton.jit(do_not_specialize=["rows_per_batch"])
 def _snake_kernel(
     x,
-    params,
+    table,
     out,
     rows_per_batch,
     channels,
@@ -58,7 +58,7 @@ def _snake_kernel(
     mask = (row < rows_per_batch)[:, None] & inside[None, :]
     offset = row[:, None] * channels + channel[None, :]
     value = tl.load(x + batch * x_stride + offset, mask=mask, other=0.0).to(tl.float32)
-    value = apply_snake(value, params, channel, inside, channels)
+    value = apply_snake(value, table, channel, inside, channels)
     tl.store(out + batch * out_stride + offset, value.to(out.dtype.element_ty), mask=mask)
 
 

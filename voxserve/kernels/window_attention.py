@@ -12,7 +12,10 @@ import torch
 import torch.nn.functional as F
 
 from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
+from voxserve.kernels.device_math import start_next, wait_for_previous
+from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.kv_cache import split_heads
+from voxserve.kernels.rms_norm import scale_reference
 from voxserve.kernels.rope import norm_rope_reference
 
 _WARPS = 4
@@ -31,8 +34,11 @@ def window_attention_reference(
     slots: torch.Tensor,
     positions: torch.Tensor,
     window: int,
+    unscaled: torch.Tensor | None = None,
+    eps: float = 1e-5,
 ) -> torch.Tensor:
     """Plain torch."""
+    qkv = scale_reference(qkv, unscaled, eps)
     rows, frames, _ = qkv.shape
     _, _, num_heads, ring, head_dim = cache.shape
     slots = slots.long()
@@ -59,10 +65,10 @@ def window_attention_reference(
 
 
 @triton.jit
-def _rotate_rows(base, table_rows, row_stride, mask, HALF: tl.constexpr):
+def _rotate_rows(base, table_rows, row_stride, scale, mask, HALF: tl.constexpr):
     i = tl.arange(0, HALF)[None, :]
-    first = tl.load(base + row_stride + i, mask=mask, other=0.0).to(tl.float32)
-    second = tl.load(base + row_stride + HALF + i, mask=mask, other=0.0).to(tl.float32)
+    first = tl.load(base + row_stride + i, mask=mask, other=0.0).to(tl.float32) * scale
+    second = tl.load(base + row_stride + HALF + i, mask=mask, other=0.0).to(tl.float32) * scale
     cos = tl.load(table_rows + i, mask=mask, other=0.0)
     sin = tl.load(table_rows + HALF + i, mask=mask, other=0.0)
     return first * cos - second * sin, second * cos + first * sin
@@ -76,15 +82,24 @@ def _window_attention_kernel(
     slots,
     positions,
     out,
+    unscaled,
     frames,
     window,
     ring,
+    width,
     scale,
+    eps,
     HEADS: tl.constexpr,
     D: tl.constexpr,
     RING_BLOCK: tl.constexpr,
     FRAMES_BLOCK: tl.constexpr,
+    HAS_UNSCALED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
+    if EARLY:
+        wait_for_previous()
+        start_next()
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1)
     slot = tl.load(slots + row).to(tl.int64)
@@ -100,9 +115,16 @@ def _window_attention_kernel(
     base = qkv + row * frames * 3 * HEADS * D + head * D
     step = t[:, None] * 3 * HEADS * D
     rope_rows = table + where[:, None] * D
-    q1, q2 = _rotate_rows(base, rope_rows, step, real, half)
-    k1, k2 = _rotate_rows(base + HEADS * D, rope_rows, step, real, half)
+    root = tl.full((FRAMES_BLOCK, 1), 1.0, tl.float32)
+    if HAS_UNSCALED:
+        w = tl.arange(0, WIDTH)[None, :]
+        x = unscaled + (row * frames + t)[:, None] * width + w
+        x = tl.load(x, mask=real & (w < width), other=0.0).to(tl.float32)
+        root = tl.rsqrt(tl.sum(x * x, 1) / width + eps)[:, None]
+    q1, q2 = _rotate_rows(base, rope_rows, step, root, real, half)
+    k1, k2 = _rotate_rows(base + HEADS * D, rope_rows, step, root, real, half)
     value = tl.load(base + 2 * HEADS * D + step + d, mask=real, other=0.0)
+    value = (value.to(tl.float32) * root).to(dtype)
     q1 = q1.to(dtype)
     q2 = q2.to(dtype)
     k1 = k1.to(dtype)
@@ -148,6 +170,8 @@ def window_attention(
     slots: torch.Tensor,
     positions: torch.Tensor,
     window: int,
+    unscaled: torch.Tensor | None = None,
+    eps: float = 1e-5,
 ) -> torch.Tensor:
     """Rotates, attends over the last `window` positions and stores the chunk's keys and values.
 
@@ -159,6 +183,9 @@ def window_attention(
         positions: `[slots]` int32 frames decoded so far. The caller adds each row's valid frames
             after the last layer.
         window: how many positions a query sees, itself included.
+        unscaled: `[rows, frames, in]` contiguous, if each frame of `qkv` must still be divided by
+            the root mean square of this one (`linear_before_norm`).
+        eps: that norm's epsilon.
 
     Returns:
         `[rows, frames, heads * head_dim]`; frames beyond a row's valid ones are meaningless.
@@ -167,8 +194,12 @@ def window_attention(
     heads, ring, head_dim = cache.shape[2:]
     assert ring >= window - 1 + frames, "the ring must hold window - 1 positions and the chunk"
     if use_reference(qkv):
-        return window_attention_reference(qkv, table, cache, slots, positions, window)
+        return window_attention_reference(
+            qkv, table, cache, slots, positions, window, unscaled, eps
+        )
     out = torch.empty((rows, frames, heads * head_dim), dtype=qkv.dtype, device=qkv.device)
+    width = unscaled.shape[-1] if unscaled is not None else 1
+    early = early_launch(qkv)
     _window_attention_kernel[(rows, heads)](
         qkv,
         table,
@@ -176,14 +207,21 @@ def window_attention(
         slots,
         positions,
         out,
+        unscaled if unscaled is not None else qkv,
         frames,
         window,
         ring,
+        width,
         head_dim**-0.5,
+        eps,
         HEADS=heads,
         D=head_dim,
         RING_BLOCK=next_power_of_2(ring),
         FRAMES_BLOCK=max(16, next_power_of_2(frames)),
+        HAS_UNSCALED=unscaled is not None,
+        WIDTH=next_power_of_2(width),
+        EARLY=early,
+        launch_pdl=early,
         num_warps=_WARPS,
     )
     return out

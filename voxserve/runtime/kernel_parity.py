@@ -436,6 +436,7 @@ def codec_cases(rows: int, frames: int, width: int, heads: int, head_dim: int) -
         positions[:2] = torch.tensor([0, 3])
         return {
             "qkv": _normal(gen, rows, frames, 3 * heads * head_dim),
+            "x": _normal(gen, rows, frames, 80, scale=1.7),
             "table": rope_table(256, head_dim, 1e4),
             "cache": _normal(gen, slots, 2, heads, 96, head_dim),
             "slots": torch.randperm(slots, generator=gen)[:rows].int(),
@@ -446,7 +447,10 @@ def codec_cases(rows: int, frames: int, width: int, heads: int, head_dim: int) -
         out = window_attention(
             t["qkv"], t["table"], t["cache"], t["slots"], t["positions"], window=72
         )
-        return [out, t["cache"]]
+        again = window_attention(
+            *(t["qkv"], t["table"], t["cache"], t["slots"], t["positions"], 72, t["x"])
+        )
+        return [out, again, t["cache"]]
 
     layout = ConvStateLayout((ConvInput(6, width, 1), ConvInput(1, 48, 2), ConvInput(18, 96, 4)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from voxserve.kernels.fused_linear import linear_residual, norm_gate_up, norm_linear
+from voxserve.kernels.fused_linear import linear_before_norm, linear_residual, norm_gate_up
 from voxserve.kernels.rms_norm import rms_norm
 from voxserve.kernels.rope import rope_table
 from voxserve.kernels.window_attention import window_attention
@@ -70,8 +70,11 @@ class WindowTransformer:
         eps = self.shape.norm_eps
         x = F.linear(x.flatten(0, 1), *self.project_in)
         for index, layer in enumerate(self.layers):
-            qkv = norm_linear(x, layer.attention_norm, layer.qkv, eps).view(rows, frames, -1)
-            mixed = window_attention(qkv, self.rope, rings[index], slots, positions, self.window)
+            qkv, unscaled = linear_before_norm(x, layer.attention_norm, layer.qkv, eps)
+            mixed = window_attention(
+                *(qkv.view(rows, frames, -1), self.rope, rings[index], slots, positions),
+                *(self.window, None if unscaled is None else unscaled.view(rows, frames, -1), eps),
+            )
             x = linear_residual(mixed.flatten(0, 1), layer.out, x)
             gated = norm_gate_up(x, layer.mlp_norm, layer.gate_up, eps)
             x = linear_residual(gated, layer.down, x)

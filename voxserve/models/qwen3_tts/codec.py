@@ -14,7 +14,7 @@ from voxserve.kernels.embedding_sum import embedding_sum
 from voxserve.kernels.final_conv import final_conv
 from voxserve.kernels.snake import snake_params
 from voxserve.models.blocks.rvq import projected_codebook
-from voxserve.models.blocks.transformer import layer_weights
+from voxserve.models.blocks.transformer import layer_weights, with_folded_norms
 from voxserve.models.blocks.vocoder import Buffer, SnakeBlock, UpsampleConvNeXt
 from voxserve.models.blocks.weights import WeightSource
 from voxserve.models.blocks.window_transformer import WindowTransformer
@@ -162,9 +162,10 @@ def _transformer(config: CodecConfig, get: WeightSource) -> WindowTransformer:
     def scaled(part: str, weight: torch.Tensor) -> torch.Tensor:
         return weight * get(f"{part}_layer_scale.scale")[:, None]
 
+    layers = layer_weights(get, prefix, config.transformer, scaled)
     return WindowTransformer(
         config.transformer,
-        layer_weights(get, prefix, config.transformer, scaled),
+        with_folded_norms(layers) if layers[0].qkv.is_cuda else layers,
         get(f"{prefix}norm.weight"),
         (get(f"{prefix}input_proj.weight"), get(f"{prefix}input_proj.bias")),
         (get(f"{prefix}output_proj.weight"), get(f"{prefix}output_proj.bias")),
