@@ -90,10 +90,24 @@ class SamplingState:
             params.top_p[slot] = pick(f"{prefix}top_p")
 
     def draw_first(
-        self, logits: torch.Tensor, slots: torch.Tensor, frames: torch.Tensor, out: torch.Tensor
+        self,
+        logits: torch.Tensor,
+        slots: torch.Tensor,
+        frames: torch.Tensor,
+        out: torch.Tensor,
+        next_table: torch.Tensor | None = None,
+        next_rows: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Draws the first codebook's ids [rows] int32 into `out`; `frames` is per slot."""
-        return sample(logits, slots, self.first, self.seeds, frames, 0, out, rules=self.rules)
+        """Draws the first codebook's ids [rows] int32 into `out`; `frames` is per slot.
+
+        The ids' rows of `next_table`, if given, go to `next_rows`.
+        """
+        return sample(
+            *(logits, slots, self.first, self.seeds, frames, 0, out),
+            rules=self.rules,
+            next_table=next_table,
+            next_rows=next_rows,
+        )
 
     def draw_depth(
         self,

@@ -117,9 +117,12 @@ class Talker:
             (rows, self.config.num_codebooks), dtype=torch.int32, device=slots.device
         )
         logits = F.linear(hidden, self.head)
-        state.sampling.draw_first(logits, slots, state.num_frames, frame[:, 0])
         # An ended row's end id also has a row in the first table: nothing is out of bounds.
-        first = self.depth.tables[0][frame[:, 0].long()]
+        table = self.depth.tables[0]
+        first = torch.empty((rows, table.shape[1]), dtype=table.dtype, device=table.device)
+        state.sampling.draw_first(
+            *(logits, slots, state.num_frames, frame[:, 0]), next_table=table, next_rows=first
+        )
         draw = partial(_draw, state, slots, frame)
         self.depth.frame(hidden, first, draw)
         commit_frame(
