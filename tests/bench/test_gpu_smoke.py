@@ -55,6 +55,7 @@ def test_it_measures_everything_and_tells_it_once(monkeypatch, capsys, tmp_path:
     (row,) = found["load"]["rates"]
     assert row["rate_rps"] == 4.0
     assert row["done"] == row["offered"] > 0
+    assert found["load beside a busy loop"]["rate_rps"] == 4.0
     assert found["stop"] is None
 
 

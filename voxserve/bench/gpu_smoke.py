@@ -11,10 +11,12 @@ import gc
 import json
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from voxserve.engine.engine import Engine
 
 TEXT = "The kettle is boiling, and the bread is still warm."
 _GROWTH = 1.3
+_HOLDS = 0.9  # attainment that counts as served
 _TTFA_REQUESTS = 12
 # What a run needs beyond its arrivals: warm-up, making requests, draining.
 _RUN_OVERHEAD_S = 12.0
@@ -131,7 +134,12 @@ def _measured(args: argparse.Namespace, report: Report, engine: Engine) -> None:
         report.part(f"idle ttfa, chunk_ramp {ramp}", lambda ramp=ramp: _idle_ttfa(engine, ramp))
     engine.set(chunk_ramp=args.ramp)
     with tempfile.TemporaryDirectory() as folder:
-        report.part("load", lambda: _load(args, report, engine, Path(folder)))
+        sweep = _sweep(args, engine, Path(folder))
+        report.part("load", lambda: _load(args, report, sweep))
+        held = [rate for rate, share in sweep.attainment().items() if share >= _HOLDS]
+        if held and _has_time(args, report):
+            beside = partial(_beside_a_busy_loop, sweep, engine, max(held))
+            report.part("load beside a busy loop", beside)
 
 
 def _is_prepared(engine: Engine, ramp: tuple[int, ...]) -> bool:
@@ -179,7 +187,7 @@ def _idle_ttfa(engine: Engine, ramp: tuple[int, ...]) -> dict[str, float]:
     return {"p50_ms": p50 * 1e3, "p90_ms": p90 * 1e3}
 
 
-def _load(args: argparse.Namespace, report: Report, engine: Engine, folder: Path) -> dict[str, Any]:
+def _sweep(args: argparse.Namespace, engine: Engine, folder: Path) -> Sweep:
     target = EngineTarget(engine, args.weights or None)
     plan = SweepPlan(
         seconds=args.seconds,
@@ -187,35 +195,67 @@ def _load(args: argparse.Namespace, report: Report, engine: Engine, folder: Path
         ttfa_target_s=engine.settings.ttfa_target_s,
         timeout_s=20.0,
     )
-    sweep = Sweep(
+    return Sweep(
         target=target,
         workload=workloads.find(args.workload),
         folder=RunFolder(folder, target.describe()),
         plan=plan,
         watch=lambda _label, _seconds: lambda _at, _sent: None,
     )
+
+
+def _has_time(args: argparse.Namespace, report: Report) -> bool:
+    return report.elapsed_s + args.seconds + _RUN_OVERHEAD_S < args.budget
+
+
+def _load(args: argparse.Namespace, report: Report, sweep: Sweep) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
-    found = {"settings": target.describe()["settings"], "rates": rows}
+    found = {"settings": sweep.target.describe()["settings"], "rates": rows}
     given = [float(word) for word in (args.rates or "").replace(",", " ").split()]
-    attainment: dict[float, float] = {}
-    while report.elapsed_s + args.seconds + _RUN_OVERHEAD_S < args.budget:
-        rate = given.pop(0) if given else 0.0 if args.rates else _next(attainment, args.start)
+    while _has_time(args, report):
+        rate = _next(sweep.attainment(), args.start)
+        if args.rates:
+            rate = given.pop(0) if given else 0.0
         if not rate:
             break
-        run = sweep.measure(rate, seed=0)
-        attainment[rate] = run.attainment
-        rows.append(figures([run]))
+        rows.append(figures([sweep.measure(rate, seed=0)]))
         print(_line(rows[-1]), file=sys.stderr, flush=True)  # noqa: T201
-    for threshold in (0.9, 0.99):
-        if attainment:
-            found[f"capacity_{threshold:g}_rps"] = capacity_rps(attainment, threshold)
+    for threshold in (_HOLDS, 0.99):
+        if rows:
+            found[f"capacity_{threshold:g}_rps"] = capacity_rps(sweep.attainment(), threshold)
     return found
+
+
+def _beside_a_busy_loop(sweep: Sweep, engine: Engine, rate_rps: float) -> dict[str, Any]:
+    """The load that held, while a cell computes in pure Python and a display reads at 10 Hz."""
+    is_over = threading.Event()
+
+    def compute() -> None:
+        total = 0
+        while not is_over.is_set():
+            total += sum(i * i for i in range(1000))
+
+    def display() -> None:
+        position = 0
+        while not is_over.wait(0.1):
+            engine.stats()
+            _, position = engine.trace.since(position)
+
+    threads = [threading.Thread(target=work, daemon=True) for work in (compute, display)]
+    for thread in threads:
+        thread.start()
+    try:
+        return figures([sweep.measure(rate_rps, seed=1)])
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
 
 
 def _next(attainment: dict[float, float], start: float) -> float:
     """The next rate of a search for 90 %: up until one fails, then between; 0 when it is known."""
-    good = [rate for rate, share in attainment.items() if share >= 0.9]
-    bad = [rate for rate, share in attainment.items() if share < 0.9]
+    good = [rate for rate, share in attainment.items() if share >= _HOLDS]
+    bad = [rate for rate, share in attainment.items() if share < _HOLDS]
     low, high = max(good, default=0.0), min(bad, default=0.0)
     if not bad:
         rate = low * _GROWTH if good else start
