@@ -62,6 +62,7 @@ PAPER_SPLITS: tuple[tuple[str, tuple[float, float]], ...] = (
     ("none", (42, 42)),
 )
 PAPER_SPLIT = "100/32"
+PAPER_ALWAYS: dict[str, Any] = {"overload": "off"}  # it sheds nothing
 PAST_CAPACITY_RPS = 52.0
 PAPER_COMPLETED_RPS = {"prefill_first": 48.0, "deadline_aware": 15.0}
 
@@ -185,7 +186,7 @@ def paper_rows(seeds: Sequence[int], workers: int | None = None) -> list[Figure]
     """The paper's figures 10, 11 and 12 on the paper's profile: predicted, with what it states."""
     rows: list[Figure] = []
     for name, settings, stated in PAPER_ABLATION:
-        asked: dict[str, Any] = {"sm_split": PAPER_SPLIT} | settings
+        asked: dict[str, Any] = {"sm_split": PAPER_SPLIT} | PAPER_ALWAYS | settings
         found = find_capacity(
             PAPER_PROFILE,
             thresholds=(0.9, 0.99),
@@ -201,7 +202,12 @@ def paper_rows(seeds: Sequence[int], workers: int | None = None) -> list[Figure]
     rows += _admission_rows(seeds, workers)
     for split, (low, high) in PAPER_SPLITS:
         found = find_capacity(
-            PAPER_PROFILE, seeds=seeds, workers=workers, start_rps=42.0, sm_split=split
+            PAPER_PROFILE,
+            seeds=seeds,
+            workers=workers,
+            start_rps=42.0,
+            sm_split=split,
+            **PAPER_ALWAYS,
         )
         told = f"{low:g}" if low == high else f"{low:g}-{high:g}"
         figure = f"figure 12, split {split}, capacity at 90% (paper: {told})"
@@ -218,6 +224,7 @@ def _admission_rows(seeds: Sequence[int], workers: int | None) -> list[Figure]:
         seeds=seeds,
         workers=workers,
         progress=False,
+        **PAPER_ALWAYS,
     )
     rows: list[Figure] = []
     for row in result.rows:

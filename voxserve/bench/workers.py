@@ -112,7 +112,10 @@ def serve(calls: IO[bytes], answers: IO[bytes]) -> None:
             answer = (True, simulate(**call))
         except Exception as error:  # border: the caller's process raises it
             answer = (False, error)
-        _write(answers, pickle.dumps(answer))
+        try:
+            _write(answers, pickle.dumps(answer))
+        except BrokenPipeError:  # whoever asked has gone
+            return
 
 
 if __name__ == "__main__":
