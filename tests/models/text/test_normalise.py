@@ -54,6 +54,13 @@ def test_words(typed: str, spoken: str) -> None:
         ("at 5 p.m. today", "at five pee em today."),
         ("mail me at jo@example.com", "mail me at jo at example dot com."),
         ("10:00", "ten o'clock."),
+        ("Open 24/7", "open twenty four seven."),
+        ("100 m or 250 g", "one hundred meters or two hundred fifty grams."),
+        ("2000 and 2005", "two thousand and two thousand five."),
+        ("#7 of 8", "number seven of eight."),
+        ("7 x 8", "seven times eight."),
+        ("60 miles/hour", "sixty miles per hour."),
+        ("a 50\u00a2 coin", "a five zero cents coin."),
     ],
 )
 def test_figures(typed: str, spoken: str) -> None:

@@ -16,9 +16,38 @@ _ENDS_SENTENCE = re.compile(r"[.!?][)\"']*$")
 _TELEPHONE = re.compile(r"(?:\+?\d{1,3}[ .-])?(?:\(\d{3}\) ?|\d{3}[ .-])?\b\d{3}[ .-]\d{4}\b(?!-)")
 _RANGE = re.compile(r"(?<![\d.,-])(\d{1,4}) ?[-\u2013] ?(\d{1,4})(?![\d.,]*[\d-])")
 _LONG_NUMBER = re.compile(r"(?<![\d.,$€£¥#-])[1-9]\d{4,14}(?![\d-]|[.,]\d)")
-_SPEED = re.compile(r"(?<=\d)( ?)(km/h|kph|mph)\b", re.I)
-_SPEED_WORDS = {"km/h": "kilometers per hour", "kph": "kilometers per hour"}
-_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_UNIT = re.compile(r"(?<=\d) ?(km/h|kph|mph|hrs?|mins?|secs?|yrs?|m|g|l|[KMGT]B)\b(?!/)")
+_UNIT_WORDS = {
+    "km/h": "kilometers per hour",
+    "kph": "kilometers per hour",
+    "mph": "miles per hour",
+    "hr": "hour",
+    "hrs": "hours",
+    "min": "minutes",
+    "mins": "minutes",
+    "sec": "seconds",
+    "secs": "seconds",
+    "yr": "year",
+    "yrs": "years",
+    "m": "meters",
+    "g": "grams",
+    "l": "liters",
+    "KB": "kilobytes",
+    "MB": "megabytes",
+    "GB": "gigabytes",
+    "TB": "terabytes",
+}
+_REWRITES = (
+    (re.compile(r"\b24/7\b"), "twenty four seven"),
+    (re.compile(r"#(?=\d)"), "number "),
+    (re.compile(r"(?<=\d)x(?=\d)"), " by "),
+    (re.compile(r"(?<=\d) [x*] (?=\d)"), " times "),
+    (
+        re.compile(r"(?<=[a-z])/(?=(?:second|minute|hour|day|week|month|year|person|night)\b)"),
+        " per ",
+    ),
+)
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 # Corrections of what the grammar writes: American reading, as the voice was trained.
 _AND_IN_NUMBER = re.compile(
@@ -40,8 +69,10 @@ def spell_out(text: str) -> str:
     text = _TELEPHONE.sub(lambda match: _one_by_one(match.group()), text)
     text = _RANGE.sub(r"\1 to \2", text)
     text = _LONG_NUMBER.sub(lambda match: f"{int(match.group()):,}", text)
-    text = _SPEED.sub(lambda match: " " + _speed(match.group(2)), text)
-    words = text.split(" ")
+    text = _UNIT.sub(lambda match: f" {_UNIT_WORDS[match.group(1)]}", text)
+    for pattern, words in _REWRITES:
+        text = pattern.sub(words, text)
+    words = text.split()
     out: list[str] = []
     done = 0
     for start, end in _windows(words):
@@ -71,15 +102,12 @@ def _verbalise(window: str) -> str:
     from kitten_text_processing import normalize_text
 
     spoken = normalize_text(window, "en-US").replace("o 'clock", "o'clock")
-    spoken = _AND_IN_NUMBER.sub(r"\1 ", spoken)
+    if " and " not in window:
+        spoken = _AND_IN_NUMBER.sub(r"\1 ", spoken)
     return _CENTS.sub(r"\1 and ", spoken)
 
 
 def _one_by_one(number: str) -> str:
     groups = re.findall(r"\d+", number)
-    spoken = ", ".join(" ".join(_DIGITS[int(digit)] for digit in group) for group in groups)
+    spoken = ", ".join(" ".join(DIGITS[int(digit)] for digit in group) for group in groups)
     return f"plus {spoken}" if number.startswith("+") else spoken
-
-
-def _speed(unit: str) -> str:
-    return _SPEED_WORDS.get(unit.lower(), "miles per hour")

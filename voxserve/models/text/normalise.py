@@ -10,7 +10,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from voxserve.models.text.figures import spell_out
+from voxserve.models.text.figures import DIGITS, spell_out
 from voxserve.models.text.tables import (
     ABBREVIATIONS,
     FOLDED,
@@ -37,6 +37,10 @@ _FEET = re.compile(r"(?<=\d)'(?= ?\d)")
 _ABBREVIATION = re.compile(r"(?<![\w.])(?:[A-Za-z]+\.(?:[a-z]\.)*|[A-Za-z]+|w/o?)(?![\w.])")
 _SAINT = re.compile(r"\b[Ss]t\.(?= [A-Z])")
 _NUMBER_SIGN = re.compile(r"\bNo\.(?= ?\d)")
+
+
+# Digits are still there only where the grammar found no reading.
+_LAST_RESORT = SYMBOLS | {str(digit): f" {word} " for digit, word in enumerate(DIGITS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ def _words(line: str) -> str:
         line = _INITIALS.sub(_initials, line)
     line = _LETTER_A.sub(LETTERS["a"], line)
     line = _LONE_LETTER.sub(lambda match: LETTERS[match.group(1).lower()], line)
-    return "".join(SYMBOLS.get(character, character) for character in line)
+    return "".join(_LAST_RESORT.get(character, character) for character in line)
 
 
 def _numbered(match: re.Match[str]) -> str:

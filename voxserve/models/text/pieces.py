@@ -26,11 +26,12 @@ def cut(text: str, limit: int) -> list[str]:
 
 
 def _fit(sentence: str, limit: int) -> list[str]:
-    if len(sentence) <= limit:
-        return [_ended(sentence)] if sentence else []
+    ended = _ended(sentence)
+    if len(ended) <= limit:
+        return [ended] if ended.strip(".!?") else []
     for parts in (_CLAUSE_END.split(sentence), sentence.split(" "), _halves(sentence)):
         if len(parts) > 1:
-            # An ended part can be one full stop longer than what it was cut from.
+            # A part gets a full stop where it was cut.
             return [p for part in _packed(parts, limit - 1) for p in _fit(part, limit)]
     raise AssertionError("a sentence above the limit can always be cut")
 
