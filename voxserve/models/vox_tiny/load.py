@@ -30,8 +30,13 @@ def load(device: str, weights: str | None = None) -> VoxTiny:
     config, tensors = read(_locate(weights))
     if weights == "random":
         tensors = randomised(tensors)
-    with torch.inference_mode():
-        return VoxTiny(config, tensors)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # what is probed there must be what a lane's one thread computes
+    try:
+        with torch.inference_mode():
+            return VoxTiny(config, tensors)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _locate(weights: str | None) -> Path:
