@@ -88,6 +88,9 @@ class EagerDriver:
         held = next(item for item in self.tickets if item.lane is lane and not item.is_done)
         held.is_done = True
 
+    def trim(self) -> None:
+        """Nothing is kept."""
+
     def free_bytes(self) -> int:
         """Plenty, unless a test says otherwise."""
         return self.memory_bytes

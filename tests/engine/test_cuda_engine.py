@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from voxserve.core.errors import (
 from voxserve.core.events import LaneSpan
 from voxserve.core.settings import Split
 from voxserve.engine import engine as engine_module
-from voxserve.engine.build import Built
+from voxserve.engine.build import Built, fixed_length
 from voxserve.engine.engine import Engine
 from voxserve.models import registry
 from voxserve.models.base import SpeechModel
@@ -56,7 +59,7 @@ class Rig:
             capacity=Capacity(8, self._pages, 256),
             cuts_silence=False,
         )
-        return Built(self.executor, self.model)
+        return Built(self.executor, self.model, partial(fixed_length, self.model))
 
     def assert_nothing_is_held(self) -> None:
         pools = self.executor._buffers.pools
@@ -186,3 +189,14 @@ def test_another_split_is_captured_while_serving(rig: Rig):
 def test_a_cpu_has_all_its_splits_from_the_start(make):
     with pytest.raises(InvalidSetting, match="fixed at the start"):
         make().prepare_split("3/1")
+
+
+def test_a_stopped_engine_holds_no_model(rig: Rig):
+    engine = Engine(name="held")
+    engine.load("seedtts", 20.0)
+    assert len(engine.say("one two").pcm)
+    engine.stop()
+    model = weakref.ref(rig.model)
+    del rig.model
+    gc.collect()
+    assert model() is None, "a stopped engine's name may live on in a notebook"

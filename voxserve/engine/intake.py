@@ -134,6 +134,7 @@ class Intake:
     def close(self) -> None:
         """Forgets the model, so that a stream kept in a notebook's history holds no weights."""
         del self.model
+        self.prepare_load = None
 
     def _check_length(self, request: PreparedRequest) -> None:
         limit = self.service.prepared.max_request_frames

@@ -128,6 +128,7 @@ class CudaExecutor:
             self._executables = made
             for split in splits:
                 made.add_split(split, progress)
+            self._driver.trim()
             self._buffers = FlightBuffers(made, self._driver.is_pinned)
             times_s.append(self._clock.now_s())
             self._timings = measure(model, self._state, made, self._driver, self.prepared)

@@ -29,10 +29,11 @@ _ANCHOR_TRIES = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ticket:
-    """Events around a launch."""
+    """Events around a launch, and the anchor that was there before them."""
 
     start: torch.cuda.Event
     end: torch.cuda.Event
+    anchor: tuple[torch.cuda.Event, float]
 
 
 class CudaDriver:
@@ -88,7 +89,7 @@ class CudaDriver:
     def launch(self, lane: LaneName, steps: Sequence[Step]) -> Ticket:
         """Queues copies and replays between two events."""
         stream = self._streams[lane]
-        ticket = Ticket(self._event(), self._event())
+        ticket = Ticket(self._event(), self._event(), self._anchor)
         with torch.cuda.stream(stream):
             ticket.start.record(stream)
             for step in steps:
@@ -104,13 +105,17 @@ class CudaDriver:
 
     def span_s(self, ticket: Ticket) -> tuple[float, float]:
         """GPU times of both events, from the anchor on."""
-        anchor, anchor_s = self._anchor
+        anchor, anchor_s = ticket.anchor
         start_s = anchor_s + anchor.elapsed_time(ticket.start) * 1e-3
         end_s = start_s + ticket.start.elapsed_time(ticket.end) * 1e-3
         self._events += (ticket.start, ticket.end)
-        if end_s - anchor_s > _ANCHOR_S:
+        if end_s - self._anchor[1] > _ANCHOR_S:
             self._anchor = self._new_anchor()
         return start_s, end_s
+
+    def trim(self) -> None:
+        """Returns what the warm-up runs used to the GPU."""
+        torch.cuda.empty_cache()
 
     def free_bytes(self) -> int:
         """Free memory of the GPU, what torch keeps for later included."""
@@ -130,6 +135,7 @@ class CudaDriver:
         """Gives back partitions and cached memory; executables must be gone."""
         self._events.clear()
         self._pools.clear()
+        torch.cuda.empty_cache()
         if self._partitions is not None:
             self._partitions.close()
             self._partitions = None

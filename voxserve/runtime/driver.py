@@ -70,6 +70,10 @@ class Driver(Protocol):
         """When a done ticket's steps began and ended on the device, engine clock; once a ticket."""
         ...
 
+    def trim(self) -> None:
+        """Gives up memory that was needed for captures only; may wait for the device."""
+        ...
+
     def free_bytes(self) -> int:
         """Memory nobody uses."""
         ...

@@ -160,9 +160,9 @@ class Executables:
         yield range(first, len(tokens))
 
     def clear(self) -> None:
-        """Forgets all executables."""
+        """Forgets all executables, the model and its state."""
         self._made.clear()
-        self._state = None
+        del self._model, self._state
 
     def _needed(self, split: Split) -> list[tuple[Key, Partition]]:
         """Keys of a split and of the whole device, largest first."""

@@ -1,0 +1,98 @@
+"""The whole engine on an NVIDIA GPU with the tiny checkpoint: partitions, graphs, memory."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from voxserve.core.errors import RequestCancelled
+from voxserve.core.events import LaneSpan
+from voxserve.engine.engine import Engine
+from voxserve.runtime import cuda, partition
+from voxserve.runtime.capacity import Capacity
+from voxserve.runtime.executables import Sizes
+
+CHECKPOINT = Path(__file__).parents[1] / "data" / "qwen3_tts_tiny"
+SIZES = Sizes((4, 8), prefill=(128,), codec=(4, 8), urgent=(4,), chunk_frames=(4, 10))
+TEXT = "Hello there, how are you?"
+LENGTH = {"min_frames": 34, "max_frames": 34}
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
+]
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few executables and small pools: what is tested does not depend on how many there are."""
+    monkeypatch.setattr(Sizes, "usual", classmethod(lambda _: SIZES))
+    monkeypatch.setattr(cuda, "Capacity", lambda: Capacity(16, 64, 256))
+
+
+def make(**settings: object) -> Engine:
+    return Engine("qwen3-tts-1.7b", "cuda", weights=str(CHECKPOINT), name="gpu", **settings)
+
+
+def a_split() -> str:
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    return str(partition.possible_splits(sms)[3])
+
+
+def samples(audio: object) -> np.ndarray:
+    return np.concatenate([chunk.pcm for chunk in audio.chunks]).astype(int)
+
+
+def test_streamed_speech_is_what_is_said_at_once():
+    with make(sm_split=a_split(), chunk_ramp=(4, 10)) as engine:
+        whole = samples(engine.say(TEXT, seed=3, **LENGTH))
+        streamed = samples(engine.stream(TEXT, seed=3, **LENGTH).read())
+        assert len(whole) == len(streamed) > 0
+        assert np.abs(whole - streamed).max() <= 0.02 * np.abs(whole).max()
+        spans = [item for item in engine.trace.records() if isinstance(item, LaneSpan)]
+    assert all(0.0 < span.end_s - span.start_s < 1.0 for span in spans)
+    assert all(span.queued_s <= span.start_s + 1e-3 for span in spans), "one clock for all"
+
+
+def test_settings_and_splits_change_while_serving():
+    with make(sm_split=a_split()) as engine:
+        streams = [engine.stream(TEXT, seed=seed, **LENGTH) for seed in range(6)]
+        engine.set(sm_split="none")
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        engine.prepare_split(f"{sms - 16}/16")
+        engine.set(sm_split=f"{sms - 16}/16")
+        for mode in ("two_streams", "time_sharing", "partitioned", "partitioned_urgent"):
+            engine.set(lane_mode=mode)
+            streams.append(engine.stream(TEXT, seed=1, **LENGTH))
+        lengths = {len(samples(stream.read())) for stream in streams}
+    assert lengths == {34 * 1920}
+
+
+def test_cancelled_requests_leave_nothing():
+    with make() as engine:
+        streams = [engine.stream(TEXT, seed=seed, **LENGTH) for seed in range(12)]
+        for stream in streams[::2]:
+            engine.cancel(stream.request_id)
+        for stream in streams[::2]:
+            try:
+                stream.read()
+            except RequestCancelled:
+                pass
+        assert all(len(samples(stream.read())) for stream in streams[1::2])
+        assert engine.wait(10.0)
+
+
+def test_stopping_frees_all_memory():
+    make().stop()  # what the process keeps for ever is there now
+    gc.collect()
+    before = torch.cuda.memory_allocated()
+    for _ in range(20):
+        with make(sm_split=a_split()) as engine:
+            engine.say(TEXT, **LENGTH)
+        del engine
+        gc.collect()
+    assert torch.cuda.memory_allocated() == before
