@@ -56,6 +56,7 @@ class ChunkLife:
         slack_s: Time to deadline minus estimated decode time, at launch.
         audio_s: Length of the samples delivered.
         stall_s: max(0, delivered - deadline); 0 for a first chunk.
+        correction_s: How much later than `deadline_s` the listener's reports let it be due.
     """
 
     request_id: int
@@ -76,6 +77,7 @@ class ChunkLife:
     deadline_s: float | None
     audio_s: float
     stall_s: float
+    correction_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ class InFlight:
         is_row: [num_slots] int64 of 0 and 1, for steps: adding it to a column is faster than
             indexing with `slots`.
         chunks: Of a codec job.
-        columns: For the chunks' trace records: the first fields of `ChunkLife`, by column.
+        columns: For the chunks' trace records, by column: the first fields of `ChunkLife` and the
+            last one.
     """
 
     job: Job

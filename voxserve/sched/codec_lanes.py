@@ -199,7 +199,7 @@ class CodecLanes:
         return job
 
     def _columns(self, heads: HeadChunks, cost_s: float) -> tuple[list[Any], ...]:
-        """Per chunk: ready time, head time, class, reason, promotion, slack at launch."""
+        """Per chunk: ready time, head time, class, reason, promotion, slack, correction."""
         table, slots = self._board.table, heads.slots
         is_urgent = table.is_urgent[slots]
         has_listener = heads.due_s != np.inf
@@ -207,6 +207,8 @@ class CodecLanes:
         index = table.num_done[slots].tolist()
         promoted_s = table.promoted_s[slots].tolist()
         slack_s = (heads.due_s - heads.now_s - cost_s).tolist()
+        correction_s = np.zeros(len(slots))
+        np.subtract(heads.due_s, table.deadline_s[slots], out=correction_s, where=has_listener)
         return (
             [table.ready_s[slot][i] for slot, i in zip(slots.tolist(), index, strict=True)],
             table.head_s[slots].tolist(),
@@ -214,6 +216,7 @@ class CodecLanes:
             [_REASONS[i] for i in place.tolist()],
             [time_s if time_s == time_s else None for time_s in promoted_s],
             [slack if slack != np.inf else None for slack in slack_s],
+            correction_s.tolist(),
         )
 
     def _wake_to_promote(self, background: HeadChunks) -> None:

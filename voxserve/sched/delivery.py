@@ -118,9 +118,10 @@ def _record(
     """Appends a record per chunk; built column by column, which is several times faster."""
     if board.record is None:
         return
+    *first, corrections_s = entry.columns
     lives = map(
         ChunkLife,
-        *entry.columns,
+        *first,
         repeat(entry.job.queued_s),
         repeat(entry.job.lane),
         repeat(entry.job.job_id),
@@ -128,6 +129,7 @@ def _record(
         deadline_s,
         [samples / board.sample_rate_hz for samples in num_samples],
         stall_s,
+        corrections_s,
     )
     for life in lives:
         board.record(life)

@@ -30,7 +30,7 @@ from voxserve.core.jobs import (
     SlotReleased,
     StepDone,
 )
-from voxserve.core.protocols import JobResult
+from voxserve.core.protocols import CostModel, JobResult
 from voxserve.core.request import RequestSpec
 from voxserve.core.settings import Prepared, Settings, Split
 from voxserve.sched.invariants import CheckedScheduler
@@ -110,7 +110,7 @@ class FakeExecutor:
     def __init__(
         self,
         prepared: Prepared,
-        cost: TableCost,
+        cost: CostModel,
         clock: VirtualClock,
         *,
         pieces: dict[int, tuple[int, ...]],
@@ -256,7 +256,7 @@ class FakeWorld:
 
     settings: Settings = field(default_factory=Settings)
     prepared: Prepared = FAKE_PREPARED
-    cost: TableCost = field(default_factory=TableCost)
+    cost: CostModel = field(default_factory=TableCost)
     policy: Policy | None = None
     frame_samples: int = 1920
     codec_delay_samples: int = 0
