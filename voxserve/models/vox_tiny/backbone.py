@@ -115,15 +115,17 @@ class Talker:
         at = torch.tensor(positions)
         rotary = self.rotary.index_select(0, at)
         context = kv[0].shape[1]
+        distinct = len(set(slots))  # the rest repeats the last row
         places = torch.tensor([s * context + p for s, p in zip(slots, positions, strict=True)])
         for index, layer in enumerate(self.layers):
             queries, rows = layer.project(x, rotary[:, index])
             cache = kv[index]
             cache.flatten(0, 1).index_copy_(0, places, rows)
             mixed = [
-                self._attend(queries[row], cache[slot, : position + 1])
-                for row, (slot, position) in enumerate(zip(slots, positions, strict=True))
+                self._attend(queries[row], cache[slots[row], : positions[row] + 1])
+                for row in range(distinct)
             ]
+            mixed.extend(mixed[-1:] * (len(slots) - distinct))
             x = layer.finish(x, torch.cat(mixed))
         return x
 
