@@ -1,0 +1,120 @@
+"""What each mechanism of the scheduler is worth: the same load, one mechanism after the other.
+
+Capacities in virtual time on two cost tables (the paper's stage figures, and plain H200 figures),
+what the policies are worth, and what happens past capacity with each kind of overload control.
+"""
+
+from __future__ import annotations
+
+import argparse
+from datetime import date
+from typing import Any
+
+from voxserve.bench import machine
+from voxserve.bench.sim_capacity import find_capacity
+from voxserve.bench.tables import RESULTS_DIR, Figure, Results
+from voxserve.sim.api import simulate
+from voxserve.sim.simulator import SimulationResult
+
+# Profile, split of the codec-lean rungs, where to start looking, and an offered rate past capacity.
+TABLES: dict[str, tuple[str, float, float]] = {
+    "h100-qwen3-tts-1.7b-paper": ("100/32", 40.0, 80.0),
+    "h200-qwen3-tts-1.7b": ("68/64", 40.0, 80.0),
+}
+_OFF: dict[str, Any] = {"overload": "off"}
+_FIRST: dict[str, Any] = {"admission": "prefill_first", **_OFF}
+PAST_SECONDS = 40.0
+
+
+def rungs(split: str) -> dict[str, dict[str, Any]]:
+    """Settings of each rung of the ladder, in the order of the mechanisms."""
+    return {
+        "time_sharing": {"lane_mode": "time_sharing", **_FIRST},
+        "two_streams": {"lane_mode": "two_streams", **_FIRST},
+        "partitioned, no split": {"lane_mode": "partitioned", "sm_split": "none", **_FIRST},
+        "partitioned_urgent, no split": {"sm_split": "none", **_FIRST},
+        f"partitioned_urgent, {split}": {"sm_split": split, **_FIRST},
+        f"the same with deadline_aware, {split}": {"sm_split": split, **_OFF},
+    }
+
+
+def capacity_rows(profile: str, seconds: float, seeds: tuple[int, ...]) -> list[Figure]:
+    """Capacity at 90 % and 99 % of each rung, then of each policy."""
+    split, start_rps, _ = TABLES[profile]
+    asked = dict(rungs(split))
+    for policy in ("startup_steady", "throughput"):
+        asked[f"policy {policy}, {split}"] = {"sm_split": split, "policy": policy, **_OFF}
+    rows: list[Figure] = []
+    for name, settings in asked.items():
+        found = find_capacity(
+            profile,
+            thresholds=(0.9, 0.99),
+            seconds=seconds,
+            seeds=seeds,
+            start_rps=start_rps,
+            **settings,
+        )
+        for limit, rps in found.rps.items():
+            figure = f"{profile}: {name}, capacity at {limit:.0%}"
+            rows.append(Figure(figure, rps, "requests/s", better="higher"))
+    return rows
+
+
+def past_capacity_rows(profile: str) -> list[Figure]:
+    """Goodput and completions at an offered rate far past capacity, by overload control."""
+    split, _, rate_rps = TABLES[profile]
+    asked: dict[str, dict[str, Any]] = {
+        "prefill_first, off": _FIRST,
+        "deadline_aware, off": _OFF,
+        "deadline_aware, prefill_first": {"overload": "prefill_first"},
+        "deadline_aware, shed": {"overload": "shed"},
+    }
+    rows: list[Figure] = []
+    for name, settings in asked.items():
+        run = simulate(profile, rate_rps=rate_rps, seconds=PAST_SECONDS, sm_split=split, **settings)
+        where = f"{profile}: {name} at {rate_rps:g} requests/s"
+        late = _served_late(run)
+        rows += [
+            Figure(f"{where}, goodput", run.summary.goodput_rps, "requests/s", better="higher"),
+            Figure(f"{where}, refused", run.summary.num_rejected / PAST_SECONDS, "requests/s"),
+            Figure(f"{where}, served but outside the SLO", late / PAST_SECONDS, "requests/s"),
+        ]
+    return rows
+
+
+def _served_late(run: SimulationResult) -> int:
+    target_s = run.settings.ttfa_target_s
+    return sum(item.is_done and not item.meets(target_s) for item in run.outcomes)
+
+
+def main() -> None:
+    """Writes the report into the package's results."""
+    parser = argparse.ArgumentParser(description="what each mechanism of the scheduler is worth")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seeds", default="0,1,2")
+    args = parser.parse_args()
+    seeds = tuple(int(part) for part in args.seeds.split(","))
+    rows: list[Figure] = []
+    for profile in TABLES:
+        rows += capacity_rows(profile, args.seconds, seeds)
+        rows += past_capacity_rows(profile)
+    Results(
+        device="simulated in virtual time",
+        date=date.today().isoformat(),
+        versions=machine.versions("numpy"),
+        settings={
+            "workload": "libritts",
+            "seconds": args.seconds,
+            "seeds": list(seeds),
+            "seconds past capacity": PAST_SECONDS,
+        }
+        | machine.revision(),
+        command=(
+            f"python -m voxserve.bench.orderings --seconds {args.seconds:g} --seeds {args.seeds}"
+        ),
+        rows=tuple(rows),
+    ).save(RESULTS_DIR / "scheduler-orderings.json")
+
+
+if __name__ == "__main__":
+    main()
