@@ -53,6 +53,20 @@ def decode_attention_reference(
     return out.flatten(1)
 
 
+@triton.jit
+def _attend(q1, q2, key1, key2, values, seen, scale, best, total, acc):
+    """Adds one page of keys and values to a running softmax."""
+    score = tl.dot(q1, tl.trans(key1), input_precision="ieee")
+    score = tl.dot(q2, tl.trans(key2), score, input_precision="ieee") * scale
+    score = tl.where(seen[None, :], score, float("-inf"))
+    new_best = tl.maximum(best, tl.max(score, 1))
+    weight = tl.exp(score - new_best[:, None])
+    shrink = tl.exp(best - new_best)
+    total = total * shrink + tl.sum(weight, 1)
+    acc = tl.dot(weight.to(values.dtype), values, acc * shrink[:, None], input_precision="ieee")
+    return new_best, total, acc
+
+
 @triton.jit(do_not_specialize=["max_pages"])
 def _decode_attention_kernel(
     qkv,
@@ -97,6 +111,13 @@ def _decode_attention_kernel(
     k_row = q_row + GROUP * KV_HEADS * D + head * D
     v_row = k_row + KV_HEADS * D
     rope_row = table + position * D
+    # The first page's loads go out before anything is computed: they take longest.
+    seen = token < position
+    page = tl.load(page_table + slot * max_pages).to(tl.int64)
+    base = kv_pages + page * page_stride + head * PAGE * D + token[:, None] * D
+    key1 = tl.load(base + i[None, :], mask=seen[:, None], other=0.0)
+    key2 = tl.load(base + half + i[None, :], mask=seen[:, None], other=0.0)
+    values = tl.load(base + value_offset + d[None, :], mask=seen[:, None], other=0.0)
     root = row_scale(unscaled, row, width, eps, HAS_UNSCALED, WIDTH)
     k1, k2 = rotate_head(k_row, k_norm, rope_row, root, eps, HAS_NORM, half)
     k1 = k1.to(dtype)
@@ -121,22 +142,15 @@ def _decode_attention_kernel(
     best = (new_score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32)[None, :], 1)) * scale
     total = tl.full((16,), 1.0, tl.float32)
     acc = tl.zeros((16, D), tl.float32) + value.to(tl.float32)[None, :]
-    for index in range(0, tl.cdiv(position, PAGE)):
+    best, total, acc = _attend(q1, q2, key1, key2, values, seen, scale, best, total, acc)
+    for index in range(1, tl.cdiv(position, PAGE)):
         page = tl.load(page_table + slot * max_pages + index).to(tl.int64)
         base = kv_pages + page * page_stride + head * PAGE * D + token[:, None] * D
         seen = index * PAGE + token < position
         key1 = tl.load(base + i[None, :], mask=seen[:, None], other=0.0)
         key2 = tl.load(base + half + i[None, :], mask=seen[:, None], other=0.0)
         values = tl.load(base + value_offset + d[None, :], mask=seen[:, None], other=0.0)
-        score = tl.dot(q1, tl.trans(key1), input_precision="ieee")
-        score = tl.dot(q2, tl.trans(key2), score, input_precision="ieee") * scale
-        score = tl.where(seen[None, :], score, float("-inf"))
-        new_best = tl.maximum(best, tl.max(score, 1))
-        weight = tl.exp(score - new_best[:, None])
-        shrink = tl.exp(best - new_best)
-        total = total * shrink + tl.sum(weight, 1)
-        acc = tl.dot(weight.to(dtype), values, acc * shrink[:, None], input_precision="ieee")
-        best = new_best
+        best, total, acc = _attend(q1, q2, key1, key2, values, seen, scale, best, total, acc)
     acc = acc / total[:, None]
     target = out + row * GROUP * KV_HEADS * D + (head * GROUP + m[:, None]) * D + d[None, :]
     tl.store(target, acc.to(out.dtype.element_ty), mask=m[:, None] < GROUP)

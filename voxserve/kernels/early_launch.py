@@ -14,10 +14,14 @@ import torch
 from voxserve.kernels.backend import INTERPRETED
 
 _ENABLED = os.environ.get("VOXSERVE_NO_EARLY_LAUNCH", "0") != "1"
+_MAX_ROWS = 256
 
 
 def early_launch(x: torch.Tensor) -> bool:
-    """Tells whether kernels on `x`'s device are launched early (Hopper and newer)."""
-    if INTERPRETED or not _ENABLED:
+    """Tells whether a kernel on `x` is launched early: on Hopper and newer, few rows.
+
+    Source: on an H200 a decode step of 256 rows gains 3 % and one of 512 rows loses 2 %.
+    """
+    if INTERPRETED or not _ENABLED or x.shape[0] > _MAX_ROWS:
         return False
     return torch.cuda.get_device_capability(x.device) >= (9, 0)

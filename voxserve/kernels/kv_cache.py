@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
+from voxserve.kernels.rms_norm import scale_reference
 from voxserve.kernels.rope import norm_rope_reference
 
 PAGE_SIZE = 64
@@ -54,8 +55,10 @@ def qk_norm_rope_write_reference(
     slots: torch.Tensor,
     positions: torch.Tensor,
     eps: float,
+    unscaled: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Plain torch."""
+    qkv = scale_reference(qkv, unscaled, eps)
     kv_heads, head_dim = kv_pages.shape[2], kv_pages.shape[4]
     q, k, v = split_heads(qkv, kv_heads, head_dim)
     k = norm_rope_reference(k, k_norm, table, positions, eps)
@@ -121,7 +124,9 @@ def _qk_norm_rope_write_kernel(
     page_table,
     slots,
     positions,
+    unscaled,
     max_pages,
+    width,
     Q_HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
     Q_BLOCK: tl.constexpr,
@@ -129,6 +134,8 @@ def _qk_norm_rope_write_kernel(
     D: tl.constexpr,
     PAGE: tl.constexpr,
     HAS_NORM: tl.constexpr,
+    HAS_UNSCALED: tl.constexpr,
+    WIDTH: tl.constexpr,
     eps,
 ):
     token = tl.program_id(0).to(tl.int64)
@@ -138,17 +145,15 @@ def _qk_norm_rope_write_kernel(
     half: tl.constexpr = D // 2
     i = tl.arange(0, half)[None, :]
     row = qkv + token * (Q_HEADS + 2 * KV_HEADS) * D
-    q1, q2 = rotate_heads(
-        row, q_norm, table + position * D, Q_HEADS, 1.0, eps, HAS_NORM, Q_BLOCK, half
-    )
+    rope_row = table + position * D
+    root = row_scale(unscaled, token, width, eps, HAS_UNSCALED, WIDTH)
+    q1, q2 = rotate_heads(row, q_norm, rope_row, Q_HEADS, root, eps, HAS_NORM, Q_BLOCK, half)
     heads = tl.arange(0, Q_BLOCK)[:, None]
     q_row = q_out + token * Q_HEADS * D + heads * D + i
     tl.store(q_row, q1.to(q_out.dtype.element_ty), mask=heads < Q_HEADS)
     tl.store(q_row + half, q2.to(q_out.dtype.element_ty), mask=heads < Q_HEADS)
     row += Q_HEADS * D
-    k1, k2 = rotate_heads(
-        row, k_norm, table + position * D, KV_HEADS, 1.0, eps, HAS_NORM, KV_BLOCK, half
-    )
+    k1, k2 = rotate_heads(row, k_norm, rope_row, KV_HEADS, root, eps, HAS_NORM, KV_BLOCK, half)
     heads = tl.arange(0, KV_BLOCK)[:, None]
     mask = heads < KV_HEADS
     target = kv_pages + page * 2 * KV_HEADS * PAGE * D + heads * PAGE * D + position % PAGE * D + i
@@ -156,8 +161,10 @@ def _qk_norm_rope_write_kernel(
     tl.store(target + half, k2.to(kv_pages.dtype.element_ty), mask=mask)
     row += KV_HEADS * D
     target += KV_HEADS * PAGE * D
-    tl.store(target, tl.load(row + heads * D + i, mask=mask), mask=mask)
-    tl.store(target + half, tl.load(row + heads * D + half + i, mask=mask), mask=mask)
+    v1 = tl.load(row + heads * D + i, mask=mask).to(tl.float32) * root
+    v2 = tl.load(row + heads * D + half + i, mask=mask).to(tl.float32) * root
+    tl.store(target, v1.to(kv_pages.dtype.element_ty), mask=mask)
+    tl.store(target + half, v2.to(kv_pages.dtype.element_ty), mask=mask)
 
 
 def qk_norm_rope_write(
@@ -170,6 +177,7 @@ def qk_norm_rope_write(
     slots: torch.Tensor,
     positions: torch.Tensor,
     eps: float = 1e-6,
+    unscaled: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Normalises and rotates queries and keys and writes keys and values into their pages.
 
@@ -183,17 +191,20 @@ def qk_norm_rope_write(
         slots: `[tokens]` int32; padding tokens name the scratch slot.
         positions: `[tokens]` int32, place of each token in its request.
         eps: the norms' epsilon.
+        unscaled: `[tokens, in]` contiguous, if each row of `qkv` must still be divided by the
+            root mean square of this row (`linear_before_norm`).
 
     Returns:
         Queries `[tokens, q_heads, head_dim]`.
     """
     if use_reference(qkv):
         return qk_norm_rope_write_reference(
-            qkv, q_norm, k_norm, table, kv_pages, page_table, slots, positions, eps
+            *(qkv, q_norm, k_norm, table, kv_pages, page_table, slots, positions, eps, unscaled)
         )
     kv_heads, head_dim = kv_pages.shape[2], kv_pages.shape[4]
     q_heads = qkv.shape[1] // head_dim - 2 * kv_heads
     q = torch.empty((qkv.shape[0], q_heads, head_dim), dtype=qkv.dtype, device=qkv.device)
+    width = unscaled.shape[1] if unscaled is not None else 1
     _qk_norm_rope_write_kernel[(qkv.shape[0],)](
         qkv,
         q,
@@ -204,7 +215,9 @@ def qk_norm_rope_write(
         page_table,
         slots,
         positions,
+        unscaled if unscaled is not None else qkv,
         page_table.shape[1],
+        width,
         Q_HEADS=q_heads,
         KV_HEADS=kv_heads,
         Q_BLOCK=next_power_of_2(q_heads),
@@ -212,6 +225,8 @@ def qk_norm_rope_write(
         D=head_dim,
         PAGE=PAGE_SIZE,
         HAS_NORM=q_norm is not None,
+        HAS_UNSCALED=unscaled is not None,
+        WIDTH=next_power_of_2(width),
         eps=eps,
         num_warps=4,
     )

@@ -133,7 +133,7 @@ def _top_k_threshold_kernel(key, count, low, high):
     Two thresholds a round, their counts packed into one sum: a round costs a barrier or two.
     """
     while low < high:
-        step = (high - low + 2) // 3
+        step = ((high - low) * 11 >> 5) + 1  # a third, without a division
         first = low + step
         second = tl.minimum(first + step, high)
         above_first = (key >= first.to(tl.int32)).to(tl.int32)

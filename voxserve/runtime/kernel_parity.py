@@ -228,11 +228,13 @@ def prefill_case(lengths: list[int], q_heads: int, kv_heads: int, head_dim: int)
         inputs["slots"] = inputs["slots"].repeat_interleave(counts)
         inputs["positions"] = torch.cat([torch.arange(n, dtype=torch.int32) for n in lengths])
         inputs["qkv"] = _normal(gen, sum(lengths), inputs["qkv"].shape[1])
+        inputs["x"] = _normal(gen, sum(lengths), 80, scale=1.7)
         return inputs
 
     def call(t: Tensors) -> list[torch.Tensor]:
         place = (t["page_table"], t["slots"], t["positions"])
-        q = qk_norm_rope_write(t["qkv"], t["q_norm"], t["k_norm"], t["table"], t["kv"], *place)
+        parts = (t["qkv"], t["q_norm"], t["k_norm"], t["table"], t["kv"], *place)
+        q = qk_norm_rope_write(*parts, unscaled=t["x"])
         return [q, t["kv"], prefill_attention(q, t["kv"], *place)]
 
     name = f"prefill_attention[{len(lengths)}x{max(lengths)},{q_heads}/{kv_heads}x{head_dim}]"

@@ -19,7 +19,6 @@ from voxserve.kernels.fused_linear import (
     linear_before_norm,
     linear_residual,
     norm_gate_up,
-    norm_linear,
 )
 from voxserve.kernels.kv_cache import PAGE_SIZE, qk_norm_rope_write
 from voxserve.kernels.prefill_attention import prefill_attention
@@ -250,11 +249,11 @@ class Transformer:
         """
         eps = self.shape.norm_eps
         for index, layer in enumerate(self.layers):
-            qkv = norm_linear(x, layer.attention_norm, layer.qkv, eps)
+            qkv, unscaled = linear_before_norm(x, layer.attention_norm, layer.qkv, eps)
             pages = cache.pages[index]
             queries = qk_norm_rope_write(
                 *(qkv, layer.q_norm, layer.k_norm, self.rope, pages),
-                *(cache.table, slots, positions, eps),
+                *(cache.table, slots, positions, eps, unscaled),
             )
             mixed = prefill_attention(queries, pages, cache.table, slots, positions)
             x = linear_residual(mixed, layer.out, x)
