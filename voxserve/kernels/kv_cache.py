@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from voxserve.kernels.backend import next_power_of_2, tl, triton, use_reference
-from voxserve.kernels.rms_norm import scale_reference
+from voxserve.kernels.rms_norm import row_scale, scale_reference
 from voxserve.kernels.rope import norm_rope_reference
 
 PAGE_SIZE = 64
