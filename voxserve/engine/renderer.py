@@ -69,7 +69,9 @@ class Renderer:
         self._lock = threading.Lock()
         self._intake: Intake | None = None
         self._spoken: OrderedDict[tuple[str, SpeechOptions], RenderedRequest] = OrderedDict()
-        self.info = replace(model.info, codec_delay_samples=0, lookahead_frames=0)
+        self.info = replace(
+            model.info, codec_delay_samples=0, lookahead_frames=0, accepts_streamed_text=False
+        )
 
     def preprocess(self, text: str, options: SpeechOptions) -> RenderedRequest:
         """Speaks a text, or finds it spoken before; takes as long as the model needs.
