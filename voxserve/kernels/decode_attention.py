@@ -111,13 +111,6 @@ def _decode_attention_kernel(
     k_row = q_row + GROUP * KV_HEADS * D + head * D
     v_row = k_row + KV_HEADS * D
     rope_row = table + position * D
-    # The first page's loads go out before anything is computed: they take longest.
-    seen = token < position
-    page = tl.load(page_table + slot * max_pages).to(tl.int64)
-    base = kv_pages + page * page_stride + head * PAGE * D + token[:, None] * D
-    key1 = tl.load(base + i[None, :], mask=seen[:, None], other=0.0)
-    key2 = tl.load(base + half + i[None, :], mask=seen[:, None], other=0.0)
-    values = tl.load(base + value_offset + d[None, :], mask=seen[:, None], other=0.0)
     root = row_scale(unscaled, row, width, eps, HAS_UNSCALED, WIDTH)
     k1, k2 = rotate_head(k_row, k_norm, rope_row, root, eps, HAS_NORM, half)
     k1 = k1.to(dtype)
@@ -142,8 +135,7 @@ def _decode_attention_kernel(
     best = (new_score + tl.sum(q2.to(tl.float32) * k2.to(tl.float32)[None, :], 1)) * scale
     total = tl.full((16,), 1.0, tl.float32)
     acc = tl.zeros((16, D), tl.float32) + value.to(tl.float32)[None, :]
-    best, total, acc = _attend(q1, q2, key1, key2, values, seen, scale, best, total, acc)
-    for index in range(1, tl.cdiv(position, PAGE)):
+    for index in range(0, tl.cdiv(position, PAGE)):
         page = tl.load(page_table + slot * max_pages + index).to(tl.int64)
         base = kv_pages + page * page_stride + head * PAGE * D + token[:, None] * D
         seen = index * PAGE + token < position
