@@ -37,8 +37,8 @@ def golden(name: str) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     """Tensors of a golden file, and its notes."""
     with safe_open(GOLDEN / f"{name}.safetensors", "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}
-        notes = file.metadata()
-    return tensors, {key: json.loads(notes[key]) for key in ("case", "cases") if key in notes}
+        notes = json.loads(file.metadata()["notes"])
+    return tensors, notes
 
 
 def texts() -> dict[str, str]:
