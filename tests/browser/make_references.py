@@ -20,9 +20,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from browser import lab
 
+ALL_RUN = """() => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  const code = panel.content.widgets.filter((cell) => cell.model.type === "code");
+  return code.every((cell) => cell.model.executionCount && cell.model.executionState === "idle");
+}"""
 TEXTUAL = {"text/plain"}
 ALT = "Picture of this output in the reference run; run the cell for the live one."
-LIVELY = "workbench.rate.value = {rate}"  # so that the picture shows lanes at work
+LIVELY = "workbench.rate.value = 0.3 if DEVICE == 'cpu' else 20.0"  # lanes at work in the picture
 
 
 def make(path: Path) -> None:
@@ -46,8 +51,7 @@ def make(path: Path) -> None:
 def _fill(page: lab.Page, port: int, name: str, notebook: Any) -> None:
     lab.open_notebook(page, port, name)
     lab.command(page, "notebook:run-all-cells")
-    page.wait_for_timeout(1000)
-    page.wait_for_function(lab.KERNEL_IDLE, timeout=300_000)
+    page.wait_for_function(ALL_RUN, timeout=300_000)
     page.wait_for_timeout(3000)
     for index, cell in enumerate(notebook.cells[:-1]):
         if cell.cell_type == "code":
@@ -64,29 +68,29 @@ def _outputs(page: lab.Page, index: int) -> list[Any]:
         index,
     )
     kept: list[Any] = []
-    for output in saved:
+    for place, output in enumerate(saved):
+        assert output["output_type"] != "error", f"cell {index}: {output['evalue']}"
         if output["output_type"] == "stream":
             kept.append(nbformat.v4.new_output("stream", name="stdout", text=output["text"]))
         elif set(output["data"]) <= TEXTUAL:
             kept.append(nbformat.v4.new_output("display_data", {"text/plain": _plain(output)}))
         else:
-            data = {"text/plain": ALT, "image/png": _picture(page, index)}
+            data = {"text/plain": ALT, "image/png": _picture(page, index, place)}
             kept.append(nbformat.v4.new_output("display_data", data))
     return kept
 
 
-def _picture(page: lab.Page, index: int) -> str:
+def _picture(page: lab.Page, index: int, place: int) -> str:
     area = page.locator(".jp-Notebook .jp-Cell").nth(index).locator(".jp-OutputArea-output")
-    area.first.scroll_into_view_if_needed()
-    if area.locator(".vs-workbench").count():
-        lab.evaluate(page, "0", LIVELY.format(rate=0.3))
-        page.wait_for_timeout(4000)
-        area.get_by_role("button", name="Speak").click()
-        page.wait_for_timeout(4500)
-    picture = base64.b64encode(area.first.screenshot()).decode()
-    if area.locator(".vs-workbench").count():
-        lab.evaluate(page, "0", LIVELY.format(rate=0.0))
-    return picture
+    area = area.nth(place)
+    area.scroll_into_view_if_needed()
+    speak = area.get_by_role("button", name="Speak")
+    if speak.count():
+        lab.evaluate(page, "0", LIVELY)
+        page.wait_for_timeout(9000)
+        speak.click()
+        page.wait_for_timeout(6000)
+    return base64.b64encode(area.screenshot()).decode()
 
 
 def _plain(output: dict[str, Any]) -> str:

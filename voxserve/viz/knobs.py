@@ -14,7 +14,7 @@ import ipywidgets
 
 from voxserve.core import settings as core
 from voxserve.core.protocols import SpeechEngine
-from voxserve.core.settings import Prepared, Split
+from voxserve.core.settings import Prepared
 
 LOOK: dict[str, Any] = {"style": {"description_width": "96px"}, "layout": {"width": "auto"}}
 # First chunks short for an early start, later ones long for efficiency.
@@ -35,7 +35,7 @@ def make(engine: SpeechEngine) -> list[Control]:
     """Controls for every setting that can change while serving."""
     prepared, now = engine.prepared, engine.settings
     unit = "threads" if engine.device_name.startswith("cpu") else "SMs"
-    splits = [(_split_text(split), split) for split in prepared.splits]
+    splits = [(str(split), split) for split in prepared.splits]
     split_help = f"{unit} of the backbone / of the codec; only prepared splits."
     ramps = [(", ".join(map(str, ramp)), ramp) for ramp in _ramps(prepared, now.chunk_ramp)]
     codec, decode = prepared.codec_buckets, prepared.decode_buckets
@@ -103,7 +103,3 @@ def _named(options: tuple[str, ...]) -> list[tuple[str, str]]:
 def _ramps(prepared: Prepared, current: tuple[int, ...]) -> list[tuple[int, ...]]:
     possible = [ramp for ramp in RAMPS if set(ramp) <= set(prepared.chunk_frames)]
     return possible if current in possible else [current, *possible]
-
-
-def _split_text(split: Split) -> str:
-    return "none" if split.is_none else f"{split.lm_sms} / {split.codec_sms}"

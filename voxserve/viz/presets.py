@@ -47,7 +47,7 @@ def presets(prepared: Prepared, start: Settings) -> list[Preset]:
         lesson = (
             "The codec has too few SMs: its lane fills, then buffers run down and stalls begin."
         )
-        offered.append(Preset("Codec starved", lesson, paper | {"sm_split": starved}, 0.6))
+        offered.append(Preset("Codec starved", lesson, paper | {"sm_split": starved}, 0.25))
     lesson = "More arrives than can be served: waiting grows, then TTFA, then stalls."
     offered.append(Preset("Overload", lesson, paper, 1.0))
     return offered

@@ -46,7 +46,7 @@ class Workbench:
         engine: A started engine.
         text: What the text box holds at first.
         max_rate_rps: Right end of the background-load slider; by default what fills every slot
-            of the device within four seconds.
+            of the device within eight seconds.
         tap: Keep what the browser played, for tests.
     """
 
@@ -70,7 +70,7 @@ class Workbench:
         self._position = 0
         self._ticks = 0
         self._is_closed = False
-        top_rps = engine.prepared.num_slots / 4.0 if max_rate_rps is None else max_rate_rps
+        top_rps = engine.prepared.num_slots / 8.0 if max_rate_rps is None else max_rate_rps
         self._parts = Parts(
             self.controls, self.timeline, self.player, self._numbers_view, text, top_rps
         )
