@@ -54,16 +54,19 @@ class Built:
     speaks_ahead: bool = False
 
 
-def resolve_device(device: str) -> str:
-    """The device "auto" stands for; other names pass through.
+def resolve_device(device: str, model: str = "vox-tiny") -> str:
+    """The device "auto" stands for: a GPU if there is one that runs the model, else the CPU.
+
+    Other names pass through.
 
     Raises:
         DeviceUnavailable: No such kind of device.
         InvalidInput: No such profile of a simulated device.
+        UnknownModel: No such model.
     """
     name = str(device).strip().lower()
     if name == "auto":
-        return "cpu"
+        return "cuda" if "cuda" in registry.find(model).devices and _has_gpu() else "cpu"
     if name == "cpu":
         return name
     kind, colon, index = name.partition(":")
@@ -73,6 +76,12 @@ def resolve_device(device: str) -> str:
         asked = str(device).strip()[len(_SIM) :]  # a path keeps its capitals
         return _SIM + (asked if asked.endswith(".json") else profiles.load(asked).name)
     raise DeviceUnavailable(f"no device {device!r}; there are {DEVICES}")
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def build_executor(
@@ -136,8 +145,10 @@ def _on_gpu(
 
     from voxserve.runtime.cuda import CudaExecutor
     from voxserve.runtime.cuda_driver import CudaDriver
+    from voxserve.runtime.partition import num_sms, usual_split
 
-    splits = (Split.parse(settings["sm_split"]),) if "sm_split" in settings else ()
+    asked = settings.get("sm_split")
+    split = usual_split(num_sms(model.device)) if asked is None else Split.parse(asked)
     with tqdm(desc="capturing executables", unit="", leave=False) as bar:
 
         def progress(label: str, done: int, total: int) -> None:
@@ -149,7 +160,8 @@ def _on_gpu(
             model,
             CudaDriver(model.device, clock),
             clock,
-            splits=splits or (Split(),),
+            # Without a split costs nothing more: the whole device's executables are there anyway.
+            splits=tuple(dict.fromkeys((split, Split()))),
             cuts_silence=not is_random,
             progress=progress,
         )

@@ -368,7 +368,8 @@ def _config(
 ) -> _Config:
     if isinstance(policy, str):
         settings, policy = {**settings, "policy": policy}, None
-    return _Config(model, resolve_device(device), weights, policy, tuple(sorted(settings.items())))
+    device = resolve_device(device, model)
+    return _Config(model, device, weights, policy, tuple(sorted(settings.items())))
 
 
 def _scheduler(built: Built, settings: Settings, monitor: Monitor, policy: Any) -> Scheduler:

@@ -8,6 +8,7 @@ Source: measured on one H200 (132 SMs, driver 580): a matrix product captured on
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,13 +20,34 @@ SM_STEP = 8  # SMs are handed out in multiples of this
 SMALLEST = 8
 
 
-def possible_splits(num_sms: int) -> tuple[Split, ...]:
+def num_sms(device: torch.device) -> int:
+    """SMs of a GPU."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def possible_splits(total: int) -> tuple[Split, ...]:
     """Every split of a GPU with so many SMs, and none."""
-    codec = range(SMALLEST, num_sms - SMALLEST + 1, SM_STEP)
-    return (*(Split(num_sms - sms, sms) for sms in codec), Split())
+    codec = range(SMALLEST, total - SMALLEST + 1, SM_STEP)
+    return (*(Split(total - sms, sms) for sms in codec), Split())
 
 
-def check_split(split: Split, num_sms: int) -> None:
+def usual_split(total: int) -> Split:
+    """A quarter of the SMs for the codec (132: 100/32), or none where nothing can be split.
+
+    Source: the split of VoxServe's evaluation; a profile of the device at hand chooses better.
+    """
+    possible = possible_splits(total)[:-1]
+    if not possible or not can_partition():
+        return Split()
+    return min(possible, key=lambda item: abs(item.codec_sms - total / 4))
+
+
+def can_partition() -> bool:
+    """Whether the driver's bindings are installed."""
+    return find_spec("cuda") is not None and find_spec("cuda.bindings") is not None
+
+
+def check_split(split: Split, total: int) -> None:
     """Refuses a split that a GPU with so many SMs cannot have.
 
     Raises:
@@ -33,13 +55,13 @@ def check_split(split: Split, num_sms: int) -> None:
     """
     if split.is_none:
         return
-    possible = possible_splits(num_sms)[:-1]
+    possible = possible_splits(total)[:-1]
     if not possible:
-        raise DeviceUnavailable(f"a GPU with {num_sms} SMs is too small to split; use none")
+        raise DeviceUnavailable(f"a GPU with {total} SMs is too small to split; use none")
     if split not in possible:
         near = min(possible, key=lambda item: abs(item.codec_sms - split.codec_sms))
         raise DeviceUnavailable(
-            f"sm_split {split} is not possible on a GPU with {num_sms} SMs: the codec gets a "
+            f"sm_split {split} is not possible on a GPU with {total} SMs: the codec gets a "
             f"multiple of {SM_STEP}, the backbone the rest, such as {near}"
         )
 
@@ -63,7 +85,7 @@ class Partitions:
                 "sm_split='none'"
             ) from error
         self._device = device
-        self.num_sms = torch.cuda.get_device_properties(device).multi_processor_count
+        self.num_sms = num_sms(device)
         self._made: dict[Split, tuple[torch.cuda.Stream, torch.cuda.Stream]] = {}
         self._contexts: list[Any] = []
         self._streams: list[Any] = []
