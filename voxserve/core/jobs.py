@@ -31,6 +31,15 @@ class JobKind(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     CODEC = "codec"
+    HANDOFF = "handoff"  # copies a chunk's codes to the device that decodes them
+
+
+class Role(StrEnum):
+    """What a device does; codes travel between devices per chunk, never per step."""
+
+    BOTH = "both"
+    LM = "lm"  # ends each chunk with a handoff instead of decoding it
+    CODEC = "codec"  # is told of codes that arrived, and decodes them
 
 
 class Partition(StrEnum):
@@ -101,6 +110,10 @@ class DecodeJob:
 @dataclass(frozen=True, slots=True)
 class CodecJob:
     """Chunks decoded as one batch on a codec lane.
+
+    On a device with role LM its kind is HANDOFF: the codes of the chunks, and of as many frames
+    after them as the codec looks ahead, are copied to the codec's device instead. Its answer is a
+    `CodecDone` whose sample counts mean nothing.
 
     Attributes:
         chunks: One per row, in deadline order.
@@ -214,6 +227,28 @@ class TextArrived:
 
 
 @dataclass(frozen=True, slots=True)
+class CodesArrived:
+    """Role CODEC: this many frames of a request are here, all in all.
+
+    Attributes:
+        reason: How the stream of frames ended, with the last of them; None before.
+    """
+
+    request_id: int
+    num_frames: int
+    reason: FinishReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeardElsewhere:
+    """Role LM: the codec's device delivered a chunk of this request just now."""
+
+    request_id: int
+    num_frames: int
+    num_samples: int
+
+
+@dataclass(frozen=True, slots=True)
 class ListenerReport:
     """A real player's audio still to play, to correct the playback clock (bounded, slewed)."""
 
@@ -232,6 +267,8 @@ Event = (
     | CodecDone
     | JobFailed
     | TextArrived
+    | CodesArrived
+    | HeardElsewhere
     | ListenerReport
 )
 
@@ -244,6 +281,20 @@ class ChunkDelivered:
     num_samples: int
     deadline_s: float
     stall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkHandedOff:
+    """Role LM: the codes are on the codec's device; send it `CodesArrived`.
+
+    Attributes:
+        num_frames: Frames of the request that are there now, look-ahead included.
+        reason: Set with the last chunk.
+    """
+
+    chunk: ChunkRef
+    num_frames: int
+    reason: FinishReason | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,4 +316,4 @@ class SlotReleased:
     request_id: int
 
 
-Notice = ChunkDelivered | RequestEnded | SlotReleased
+Notice = ChunkDelivered | ChunkHandedOff | RequestEnded | SlotReleased

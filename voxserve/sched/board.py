@@ -15,7 +15,7 @@ import numpy as np
 
 from voxserve.core.chunk import ChunkRef
 from voxserve.core.events import LaneSpan, Record
-from voxserve.core.jobs import CodecJob, Job, LaneName, Notice, Partition, PrefillJob
+from voxserve.core.jobs import CodecJob, Job, LaneName, Notice, Partition, PrefillJob, Role
 from voxserve.core.protocols import CostModel
 from voxserve.core.settings import Prepared, Settings, Split
 from voxserve.sched.estimates import Estimates
@@ -78,7 +78,9 @@ class Board:
         lookahead_frames: int,
         record: Callable[[Record], None] | None,
         policy: Policy | None,
+        role: Role = Role.BOTH,
     ) -> None:
+        self.role = role
         self.prepared = prepared
         self.settings = settings
         self.estimates = Estimates(cost, prepared)
@@ -89,6 +91,8 @@ class Board:
         self.record = record
         self.policy = policy if policy is not None else make_policy(settings.policy)
         self.table = SlotTable(prepared.num_slots, MAX_RAMP)
+        if role is Role.LM:
+            self.table.heard_elsewhere()
         self.pages = PageAllocator(prepared.num_kv_pages)
         self.waiting: deque[ActiveRequest] = deque()
         self.continuing: deque[ActiveRequest] = deque()

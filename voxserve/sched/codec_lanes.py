@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from voxserve.core.chunk import ChunkRef, Urgency, UrgencyReason
-from voxserve.core.jobs import CodecJob, LaneName, Partition
+from voxserve.core.jobs import CodecJob, JobKind, LaneName, Partition, Role
 from voxserve.core.playback import BoolArray
 from voxserve.core.settings import Split
 from voxserve.sched.board import Board
@@ -42,6 +42,8 @@ class CodecLanes:
         heads = self._heads(now_s)
         if heads is None:
             return []
+        if board.role is Role.LM:
+            return self._one_batch(heads) if may_launch else []
         is_urgent = self._classify(heads)
         if not board.has_partitions:
             return self._one_batch(heads) if may_launch else []
@@ -80,7 +82,7 @@ class CodecLanes:
         return is_urgent
 
     def _one_batch(self, heads: HeadChunks) -> list[CodecJob]:
-        """Without lanes, everything that is ready goes."""
+        """Without lanes of its own (or codec of its own), everything that is ready goes."""
         rows = min(len(heads), self._board.settings.max_background_batch)
         return [self._launch(heads.picked(slice(rows)), LaneName.BACKGROUND)]
 
@@ -186,8 +188,11 @@ class CodecLanes:
             queued_s=heads.now_s,
             split=split,
             partition=partition,
+            kind=JobKind.HANDOFF if board.role is Role.LM else JobKind.CODEC,
         )
-        cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
+        cost_s = 0.0
+        if board.role is not Role.LM:
+            cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
         entry = board.start(heads.now_s, job, slots, cost_s)
         self._overload.launched(heads.now_s, slots)
         entry.chunks = chunks

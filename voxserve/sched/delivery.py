@@ -8,7 +8,13 @@ from itertools import repeat
 import numpy as np
 
 from voxserve.core.events import ChunkLife
-from voxserve.core.jobs import ChunkDelivered, CodecDone
+from voxserve.core.jobs import (
+    ChunkDelivered,
+    ChunkHandedOff,
+    CodecDone,
+    HeardElsewhere,
+    JobKind,
+)
 from voxserve.core.playback import FloatArray, next_deadlines_s, stalls_s
 from voxserve.core.request import RequestState
 from voxserve.sched.board import Board, InFlight
@@ -28,7 +34,9 @@ def codec_done(board: Board, now_s: float, event: CodecDone) -> None:
         rows = _wanted_rows(board, now_s, entry, event.failed)
         entry = _only(entry, rows)
         num_samples = tuple(num_samples[row] for row in rows)
-    if len(num_samples) > 0:
+    if len(num_samples) > 0 and entry.job.kind is JobKind.HANDOFF:
+        _hand_off(board, now_s, entry)
+    elif len(num_samples) > 0:
         _deliver(board, now_s, entry, num_samples)
 
 
@@ -36,6 +44,38 @@ def codec_failed(board: Board, now_s: float, entry: InFlight, message: str) -> N
     """A whole codec job failed: so do its requests, and only they."""
     board.table.is_busy[entry.slots] = False
     _wanted_rows(board, now_s, entry, dict.fromkeys(range(len(entry.slots)), message))
+
+
+def heard_elsewhere(board: Board, now_s: float, event: HeardElsewhere) -> None:
+    """Role LM: the codec's device delivered a chunk; ignored for requests that have ended."""
+    request = board.requests.get(event.request_id)
+    if request is None or request.slot < 0:
+        return
+    table, slot = board.table, request.slot
+    _play(board, now_s, np.array([slot]), np.array([event.num_samples / board.sample_rate_hz]))
+    table.heard_frames[slot] += event.num_frames
+    _end_if_heard(board, now_s, request)
+
+
+def _hand_off(board: Board, now_s: float, entry: InFlight) -> None:
+    table, slots = board.table, entry.slots
+    table.num_done[slots] += 1
+    table.done_frames[slots] += table.head_frames[slots]
+    for chunk in entry.chunks:
+        owner, frames = _owner(board, chunk.slot), int(table.frames[chunk.slot])
+        there = min(frames, chunk.first_frame + chunk.num_frames + board.lookahead_frames)
+        reason = owner.reason if chunk.is_last else None
+        board.notices.append(ChunkHandedOff(chunk, there, reason))
+    make_heads(board, now_s, slots[table.num_ready[slots] > table.num_done[slots]])
+    for chunk in entry.chunks:
+        _end_if_heard(board, now_s, _owner(board, chunk.slot))
+
+
+def _end_if_heard(board: Board, now_s: float, request: ActiveRequest) -> None:
+    table, slot = board.table, request.slot
+    is_sent = table.num_done[slot] == table.num_ready[slot]
+    if table.has_ended[slot] and is_sent and table.heard_frames[slot] == table.frames[slot]:
+        end(board, now_s, request, RequestState.DONE)
 
 
 def _wanted_rows(board: Board, now_s: float, entry: InFlight, failed: dict[int, str]) -> list[int]:

@@ -187,7 +187,7 @@ class CheckedScheduler:
                 self._check_delivery(notice.chunk)
             elif isinstance(notice, RequestEnded):
                 self._seen.ended.add(notice.request_id)
-            else:
+            elif isinstance(notice, SlotReleased):
                 self._check_release(notice)
 
     def _check_delivery(self, chunk: ChunkRef) -> None:

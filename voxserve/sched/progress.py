@@ -117,7 +117,7 @@ def _limit_reached(board: Board, now_s: float, slot: int) -> None:
     owner = board.table.owner[slot]
     assert owner is not None, f"slot {slot} made a frame without an owner"
     if board.table.frames[slot] >= owner.frame_limit:
-        _stream_ended(board, now_s, owner, FinishReason.LENGTH)
+        stream_ended(board, now_s, owner, FinishReason.LENGTH)
     else:
         board.table.is_starved[slot] = True
         change_state(board, owner, RequestState.STARVED, now_s)
@@ -134,10 +134,11 @@ def _sequence_ended(board: Board, now_s: float, slot: int, status: RowStatus) ->
         table.discard_launched(slot)
         board.continuing.append(owner)
         return
-    _stream_ended(board, now_s, owner, _REASONS[status])
+    stream_ended(board, now_s, owner, _REASONS[status])
 
 
-def _stream_ended(board: Board, now_s: float, request: ActiveRequest, reason: FinishReason) -> None:
+def stream_ended(board: Board, now_s: float, request: ActiveRequest, reason: FinishReason) -> None:
+    """All frames exist: the rest becomes ready, and the request drains or is done."""
     table, slot = board.table, request.slot
     request.reason = reason
     stop_generating(board, request)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from voxserve.core.jobs import Role
 from voxserve.sched.board import Board
 from voxserve.sched.state import NEVER, ActiveRequest, IntArray
 
@@ -52,7 +53,8 @@ def complete_stream(board: Board, now_s: float, request: ActiveRequest) -> None:
     total, ready = int(table.frames[slot]), int(table.ready_frames[slot])
     num_ready = int(table.num_ready[slot])
     num_left = int(table.num_done[slot]) + int(table.is_busy[slot])
-    needs_flush = board.codec_delay_samples > 0 and total > 0
+    # Role LM: the last chunk handed off tells the codec's device that the stream has ended.
+    needs_flush = total > 0 and (board.codec_delay_samples > 0 or board.role is Role.LM)
     while ready < total:
         place = min(num_ready, table.ramp.shape[1] - 1)
         ready = min(ready + int(table.ramp[slot, place]), total)

@@ -19,14 +19,17 @@ from voxserve.core.jobs import (
     Cancel,
     CodecDone,
     CodecJob,
+    CodesArrived,
     Event,
     Fail,
+    HeardElsewhere,
     Job,
     JobFailed,
     LaneName,
     ListenerReport,
     Notice,
     PolicyChanged,
+    Role,
     SettingsChanged,
     StepDone,
     TextArrived,
@@ -36,7 +39,8 @@ from voxserve.core.request import RequestState
 from voxserve.core.settings import Prepared, Settings
 from voxserve.sched.board import Board
 from voxserve.sched.codec_lanes import CodecLanes
-from voxserve.sched.delivery import codec_done, codec_failed
+from voxserve.sched.codec_role import codes_arrived, open_streams
+from voxserve.sched.delivery import codec_done, codec_failed, heard_elsewhere
 from voxserve.sched.life import arrive, end
 from voxserve.sched.listener import listener_report
 from voxserve.sched.lm_lane import LmLane
@@ -58,6 +62,7 @@ class Scheduler:
         codec_delay_samples: Samples the codec holds back until its flush.
         lookahead_frames: Frames after a chunk that its decode needs.
         record: Takes trace records, or None.
+        role: Whether this device generates, decodes, or both.
         policy: Used instead of the one that `settings.policy` names, until that setting changes.
 
     Attributes:
@@ -76,6 +81,7 @@ class Scheduler:
         lookahead_frames: int = 0,
         record: Callable[[Record], None] | None = None,
         policy: Policy | None = None,
+        role: Role = Role.BOTH,
     ) -> None:
         self.board = Board(
             prepared,
@@ -87,6 +93,7 @@ class Scheduler:
             lookahead_frames,
             record,
             policy,
+            role,
         )
         self._lm = LmLane(self.board)
         self._overload = Overload(self.board)
@@ -115,6 +122,10 @@ class Scheduler:
             self._change_policy(now_s, event.policy)
         elif isinstance(event, TextArrived):
             text_arrived(board, now_s, event.request_id, event.num_tokens, event.complete)
+        elif isinstance(event, CodesArrived):
+            codes_arrived(board, now_s, event)
+        elif isinstance(event, HeardElsewhere):
+            heard_elsewhere(board, now_s, event)
         else:
             assert isinstance(event, ListenerReport), f"unknown event {event!r}"
             listener_report(board, now_s, event)
@@ -124,19 +135,17 @@ class Scheduler:
         board = self.board
         board.wake_s = np.inf
         self._overload.update(now_s)
+        if board.role is Role.CODEC:
+            open_streams(board, now_s)
+            return [*self._codec.next_jobs(now_s, not board.table.is_active.any())]
+        if board.role is Role.LM:
+            return [*self._codec.next_jobs(now_s, lm_is_idle=False), *self._lm_jobs(now_s)]
         if board.settings.lane_mode == "time_sharing":
             return self._take_turns(now_s)
         if board.settings.lane_mode == "two_streams" and board.jobs:
             return []
-        lm_jobs: list[Job] = []
-        depth = board.prepared.lm_depth if board.has_partitions else 1
-        while len(board.lanes[LaneName.LM]) < depth:
-            job = self._lm.next_job(now_s)
-            if job is None:
-                break
-            lm_jobs.append(job)
-        codec_jobs = self._codec.next_jobs(now_s, board.is_idle(LaneName.LM))
-        return [*codec_jobs, *lm_jobs]
+        lm_jobs = self._lm_jobs(now_s)
+        return [*self._codec.next_jobs(now_s, board.is_idle(LaneName.LM)), *lm_jobs]
 
     def wakeup_s(self) -> float | None:
         """When `next_jobs` must be called even if no event comes; None: only events matter."""
@@ -200,6 +209,18 @@ class Scheduler:
     def num_jobs(self) -> int:
         """Jobs in flight."""
         return len(self.board.jobs)
+
+    def _lm_jobs(self, now_s: float) -> list[Job]:
+        """As many as the LM lane may have in flight."""
+        board = self.board
+        jobs: list[Job] = []
+        depth = board.prepared.lm_depth if board.has_partitions else 1
+        while len(board.lanes[LaneName.LM]) < depth:
+            job = self._lm.next_job(now_s)
+            if job is None:
+                break
+            jobs.append(job)
+        return jobs
 
     def _take_turns(self, now_s: float) -> list[Job]:
         """One loop: an LM job, then whatever chunks are ready, each on the whole device."""

@@ -17,7 +17,7 @@ from voxserve.sched.state import IntArray
 def slack_s(board: Board, now_s: float, slots: IntArray) -> FloatArray:
     """[slots] float64 seconds; infinite where nobody listens."""
     table = board.table
-    pending = table.ready_frames[slots] - table.done_frames[slots]
+    pending = table.ready_frames[slots] - table.heard_frames[slots]
     left = table.border[slots] - table.frames[slots]
     need_s = left * board.step_s() + _codec_alone_s(board)[table.next_frames[slots]]
     return _deadlines_s(board, now_s, slots, pending) - now_s - need_s

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from voxserve.core.jobs import CodesArrived
 from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.request import FinishReason, RequestSpec, RequestState
 
@@ -32,6 +33,7 @@ class ActiveRequest:
             makes the first frame, and each later one takes a text token.
         deferred_since_s: When its prefill was first deferred.
         reason: How the stream of frames ended, once it has.
+        early_codes: Role CODEC: what arrived before there was a slot.
         reported_s, report_error_s: The listener's last report, and how much later than modelled
             its audio runs out (smoothed).
     """
@@ -46,6 +48,7 @@ class ActiveRequest:
     text_frames: int = NEVER
     deferred_since_s: float | None = None
     reason: FinishReason | None = None
+    early_codes: CodesArrived | None = None
     reported_s: float | None = None
     report_error_s: float = 0.0
 
@@ -84,7 +87,8 @@ class SlotTable:
         ready_frames: Frames in ready chunks.
         next_frames: Size of the chunk that is being generated.
         num_done: Chunks delivered.
-        done_frames: Frames in delivered chunks.
+        done_frames: Frames in delivered chunks (role LM: in chunks handed off).
+        heard_frames: Frames in delivered chunks, wherever they were decoded.
         is_head: A head chunk waits for a lane; `head_frames` are its valid frames.
         is_new_head: It has not been classed yet.
         is_urgent: Its class.
@@ -122,6 +126,7 @@ class SlotTable:
         self.opened_s, self.last_step_s = floats(), floats()
         self.num_ready, self.ready_frames, self.next_frames = ints(), ints(), ints()
         self.num_done, self.done_frames, self.head_frames = ints(), ints(), ints()
+        self.heard_frames = self.done_frames
         self.is_head, self.is_new_head, self.is_urgent = bools(), bools(), bools()
         self.head_s, self.promoted_s = floats(), floats(np.nan)
         self.is_busy = bools()
@@ -131,6 +136,10 @@ class SlotTable:
         self.ramp_length = ints()
         self.ramp = np.ones((num_slots, max_ramp), dtype=np.int64)
         self._next_order = 0
+
+    def heard_elsewhere(self) -> None:
+        """Role LM: being handed off and being heard are two things."""
+        self.heard_frames = np.zeros(self.num_slots, dtype=np.int64)
 
     @property
     def num_held(self) -> int:
@@ -149,7 +158,7 @@ class SlotTable:
         self._next_order += 1
         for column in (
             *(self.frames, self.launched, self.discard, self.num_ready, self.ready_frames),
-            *(self.num_done, self.done_frames, self.busy_until_s),
+            *(self.num_done, self.done_frames, self.heard_frames, self.busy_until_s),
             *(self.is_active, self.is_pending, self.is_starved, self.has_ended),
             *(self.is_over, self.is_head, self.is_urgent, self.is_busy, self.is_playing),
         ):
