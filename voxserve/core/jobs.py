@@ -219,7 +219,11 @@ class JobFailed:
 
 @dataclass(frozen=True, slots=True)
 class TextArrived:
-    """Streamed text: `num_tokens` more are there; `complete` after the last."""
+    """Streamed text: `num_tokens` more are there; `complete` after the last.
+
+    The prefill makes the first frame from the prompt; each later frame takes one more token, and
+    the request is starved while it has none. Once complete it goes on to its end token.
+    """
 
     request_id: int
     num_tokens: int
