@@ -43,8 +43,8 @@ def profile_gpu(
         progress: Called with a line before each part.
     """
     sizes = sizes or Sizes()
-    properties: Any = torch.cuda.get_device_properties(model.device)
-    num_sms = int(properties.multi_processor_count)
+    cuda: Any = torch.cuda
+    num_sms = int(cuda.get_device_properties(model.device).multi_processor_count)
     splits = [split for split in possible_splits(num_sms) if split.codec_sms in CODEC_SMS]
     times: list[StageTime] = []
     host: HostTime | None = None

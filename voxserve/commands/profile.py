@@ -8,36 +8,63 @@ from pathlib import Path
 
 from voxserve.core import profile as profiles
 from voxserve.core.errors import DeviceUnavailable
-from voxserve.core.profile import StageTime
+from voxserve.core.profile import Profile, StageTime
 
 HELP = "time a model's stages and write a profile for simulations"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Model, device, where the profile goes."""
+    """Model, device, where the profile goes, what load the split is chosen for."""
     parser.add_argument("--model", default="vox-tiny", help="default: vox-tiny")
-    parser.add_argument("--device", default="cpu", help="cpu (default)")
+    parser.add_argument("--device", default="cpu", help="cpu (default) or cuda[:n]")
     parser.add_argument("--weights", help='a checkpoint folder or repo id, or "random"')
     parser.add_argument("-o", "--output", metavar="FILE", help="default: DEVICE-MODEL.json")
+    parser.add_argument("--rate", type=float, help="target requests per second (GPU split)")
+    parser.add_argument("--workload", default="libritts", help="mean request of the split choice")
 
 
 def run(args: argparse.Namespace) -> int:
     """Times the stages, writes the file and prints what it says."""
-    if args.device != "cpu":
-        raise DeviceUnavailable(f"profiling runs on 'cpu', not on {args.device!r}")
-    path = Path(args.output or f"{args.device}-{args.model}.json")
-    from voxserve.bench.cpu_profile import profile_cpu
+    kind = args.device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise DeviceUnavailable(f"profiling runs on 'cpu' or 'cuda', not on {args.device!r}")
+    path = Path(args.output or f"{kind}-{args.model}.json")
     from voxserve.models import registry
 
     model = registry.load(args.model, args.device, args.weights)
-    profile = profile_cpu(model, path.stem, progress=sys.stderr.isatty())
+    if kind == "cpu":
+        from voxserve.bench.cpu_profile import profile_cpu
+
+        profile = profile_cpu(model, path.stem, progress=sys.stderr.isatty())
+    else:
+        from voxserve.bench.gpu_profile import profile_gpu
+
+        profile = profile_gpu(model, path.stem, progress=lambda line: print(line, file=sys.stderr))
     profiles.save(profile, path)
+    _tell(profile) if kind == "cpu" else _tell_splits(profile, path, args)
+    print(f'{path}: use it with --profile {path} or device="sim:{path}"')
+    return 0
+
+
+def _tell(profile: Profile) -> None:
     print(f"{profile.device}: {profile.model}, one thread per lane")
     for time in profile.times:
         if time.sms == 1 or time.stage == "prefill" or time.beside:
             print(_line(time))
-    print(f'{path}: use it with --profile {path} or device="sim:{path}"')
-    return 0
+
+
+def _tell_splits(profile: Profile, path: Path, args: argparse.Namespace) -> None:
+    """The Pareto table, the chosen split and a chart beside the profile."""
+    from voxserve.bench.split_chart import save_split_chart, split_table
+    from voxserve.sim.placing import expected_load, split_of
+
+    choice = split_of(profile, expected_load(profile, args.workload, args.rate))
+    print(f"{profile.device}: {profile.model}, {len(profile.times)} stage times")
+    print(split_table(choice))
+    print(f"split {choice.split}: {choice.why}")
+    chart = path.with_suffix(".html")
+    save_split_chart(choice, f"{profile.model} on {profile.device}", chart)
+    print(f"{chart}: the same as a chart")
 
 
 def _line(time: StageTime) -> str:

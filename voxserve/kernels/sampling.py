@@ -17,7 +17,7 @@ from voxserve.kernels.early_launch import early_launch
 from voxserve.kernels.philox import gumbel_noise
 from voxserve.kernels.rms_norm import row_scale, scale_reference
 
-_WARPS = 4
+_WARPS = 8
 
 
 @dataclass(frozen=True)
