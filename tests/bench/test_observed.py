@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from voxserve.bench.observed import observed_figures
+from voxserve.bench.observed import observed_figures, window
 from voxserve.core.chunk import Urgency, UrgencyReason
 from voxserve.core.events import ChunkLife, HostDelay, LaneSpan
 from voxserve.core.jobs import JobKind, LaneName
@@ -78,3 +78,17 @@ def test_host_figures():
 
 def test_no_trace_no_figures():
     assert observed_figures([], NO_TURNS, 0.0, 1.0) == {}
+
+
+def test_a_window_keeps_what_happened_inside():
+    inside = [
+        span(LaneName.LM, JobKind.DECODE, 4, 0.9, 1.5),
+        chunk(0, 0.1, 1.9, Urgency.URGENT),
+        HostDelay(1.0, 0.005),
+    ]
+    outside = [
+        span(LaneName.LM, JobKind.DECODE, 4, 1.9, 2.1),
+        chunk(1, 1.5, 2.5, Urgency.URGENT),
+        HostDelay(0.9, 0.005),
+    ]
+    assert window([*inside, *outside], 1.0, 2.0) == tuple(inside)

@@ -49,6 +49,19 @@ def observed_figures(
     }
 
 
+def window(records: Sequence[Record], start_s: float, end_s: float) -> tuple[Record, ...]:
+    """Records of what ended, was delivered or happened inside a window; for small trace files."""
+    return tuple(record for record in records if start_s <= _time_s(record) <= end_s)
+
+
+def _time_s(record: Record) -> float:
+    if isinstance(record, LaneSpan):
+        return record.end_s
+    if isinstance(record, ChunkLife):
+        return record.ready_s if record.delivered_s is None else record.delivered_s
+    return record.time_s
+
+
 def _lanes(spans: Sequence[LaneSpan], start_s: float, end_s: float) -> dict[str, float]:
     figures: dict[str, float] = {}
     for name in LANES:

@@ -43,7 +43,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, repeatable"
     )
     parser.add_argument("-o", "--output", default="bench-results", metavar="FOLDER")
-    parser.add_argument("--traces", action="store_true", help="keep each run's trace")
+    parser.add_argument(
+        "--traces",
+        nargs="?",
+        type=float,
+        const=10.0,
+        metavar="SECONDS",
+        help="keep the trace of each run's last seconds of arrivals (default: 10)",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
 
 
@@ -67,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         plan = plan_of(engine.settings.ttfa_target_s)
         folder = RunFolder(Path(args.output), _about(target, workload.name, plan))
         watch = Bars(args.quiet)
-        keep = _trace_keeper(folder.folder, engine) if args.traces else None
+        keep = _trace_keeper(folder.folder, engine, args.traces) if args.traces else None
         sweep = Sweep(target, workload, folder, plan, watch, keep)
         try:
             measure(sweep, rates, args.start)
@@ -180,7 +187,11 @@ def _rates(text: str | None) -> list[float]:
     return rates
 
 
-def _trace_keeper(folder: Path, engine: Any) -> Callable[[float, int, LoadRun], object]:
+def _trace_keeper(
+    folder: Path, engine: Any, seconds: float
+) -> Callable[[float, int, LoadRun], object]:
+    from voxserve.bench.observed import window
+
     def keep(rate_rps: float, seed: int, result: LoadRun) -> None:
         about = {
             "model": engine.model_name,
@@ -190,7 +201,9 @@ def _trace_keeper(folder: Path, engine: Any) -> Callable[[float, int, LoadRun], 
             "seed": seed,
             "start_s": result.start_s,
         }
-        saved = trace_file.SavedTrace(result.records, engine.frame_s, engine.sample_rate_hz, about)
+        end_s = result.start_s + result.seconds
+        records = window(result.records, end_s - seconds, end_s)
+        saved = trace_file.SavedTrace(records, engine.frame_s, engine.sample_rate_hz, about)
         trace_file.save(saved, folder / f"{rate_rps:g}rps-seed{seed}.trace.jsonl.gz")
 
     return keep
