@@ -63,6 +63,16 @@ def test_changes_made_elsewhere_are_shown_and_not_sent_back(
     assert engine.trace.total == position
 
 
+def test_a_value_that_no_widget_offers_is_shown_all_the_same(
+    controls: Controls, engine: FakeEngine, said: list[str]
+) -> None:
+    engine.set(chunk_ramp=(2, 2, 4))
+    controls.acknowledge(engine.trace.records())
+    assert controls.controls["chunk_ramp"].widget.value == (2, 2, 4)
+    assert engine.settings.chunk_ramp == (2, 2, 4)
+    assert not any(said)
+
+
 def test_a_refused_value_is_explained_and_taken_back(
     controls: Controls, engine: FakeEngine, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

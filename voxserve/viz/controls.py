@@ -48,7 +48,7 @@ class Controls:
             try:
                 for control in self.controls.values():
                     if control.name not in self._pending:
-                        control.widget.value = control.write(getattr(settings, control.name))
+                        control.show(getattr(settings, control.name))
             finally:
                 self._syncing_thread = None
 

@@ -30,6 +30,20 @@ class Control:
     read: Callable[[Any], Any] = lambda value: value
     write: Callable[[Any], Any] = lambda value: value
 
+    def show(self, value: Any) -> None:
+        """Shows a setting's value, also one that the widget did not offer."""
+        shown = self.write(value)
+        options = getattr(self.widget, "options", None)
+        if options is not None and shown not in [_value_of(option) for option in options]:
+            self.widget.options = [*options, (str(shown), shown)]
+        self.widget.value = shown
+
+
+def _value_of(option: Any) -> Any:
+    """Options are (label, value) pairs; plain numbers stand for themselves."""
+    is_pair = isinstance(option, tuple) and len(option) == 2 and isinstance(option[0], str)
+    return option[1] if is_pair else option
+
 
 def make(engine: SpeechEngine) -> list[Control]:
     """Controls for every setting that can change while serving."""
