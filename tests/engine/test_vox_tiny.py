@@ -42,9 +42,9 @@ def assert_same(first: np.ndarray, second: np.ndarray) -> None:
 
 
 def test_streamed_equals_whole_alone_and_in_a_batch(engine):
-    alone = [engine.say(text, seed=seed) for seed, text in enumerate(TEXTS)]
+    alone = [engine.say(text, seed=seed) for seed, text in enumerate(TEXTS[:4])]
     assert all(audio.finish_reason is FinishReason.END for audio in alone)
-    streams = [engine.stream(text, seed=seed) for seed, text in enumerate(TEXTS)]
+    streams = [engine.stream(text, seed=seed) for seed, text in enumerate(TEXTS[:4])]
     for audio, stream in zip(alone, streams, strict=True):
         assert_same(audio.pcm, stream.read().pcm)
     assert len({len(audio.pcm) for audio in alone}) > 1
