@@ -24,6 +24,7 @@ ENTER_S, LEAVE_S = 1.0, 2.0
 LEAVE_RATIO = 0.7  # of the target
 URGENT_SHARE, WINDOW_S, MIN_CHUNKS = 0.2, 1.0, 10
 MIN_SPEED = 1.2  # a little above the speed of speech: chunks come in waves
+_LOOK_EVERY_S = 0.01  # a prediction costs as much as a decision; spells last a hundred of these
 _GAP_S = 0.25  # a queue that is empty for this long ends a spell of late predictions
 
 
@@ -32,6 +33,7 @@ class Overload:
 
     def __init__(self, board: Board) -> None:
         self._board = board
+        self._next_look_s = -math.inf
         self._late_since_s: float | None = None
         self._last_late_s = -math.inf
         self._calm_since_s: float | None = None
@@ -41,11 +43,14 @@ class Overload:
         self._counts_since_s = math.inf  # from then on a whole window has been seen
 
     def update(self, now_s: float) -> None:
-        """Looks at the oldest waiting request; call it before every decision."""
+        """Looks at the oldest waiting request now and then; call it before every decision."""
         board = self._board
         if board.settings.overload == "off" or not board.policy.has_deadlines:
             self._set(now_s, False, "turned off")
             return
+        if now_s < self._next_look_s:
+            return
+        self._next_look_s = now_s + _LOOK_EVERY_S
         oldest = next((r for r in board.waiting if r.spec.has_listener), None)
         ratio = 0.0
         if oldest is not None:
