@@ -11,6 +11,7 @@ from eager_driver import EagerDriver
 from fake_model import FakeModel
 
 from voxserve.bench import gpu_smoke
+from voxserve.bench.quick_search import next_rate
 from voxserve.core.clock import Clock
 from voxserve.core.errors import DeviceUnavailable
 from voxserve.core.settings import Split
@@ -86,4 +87,4 @@ def test_the_load_stops_within_the_budget(monkeypatch, capsys):
     ],
 )
 def test_the_search_closes_in_on_the_capacity(attainment, expected):
-    assert gpu_smoke._next(attainment, 64.0) == expected
+    assert next_rate(attainment, 64.0) == expected

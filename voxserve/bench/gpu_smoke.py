@@ -24,16 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.bench import machine
-from voxserve.bench.load_sweep import Sweep, SweepPlan
-from voxserve.bench.runs import RunFolder, figures
-from voxserve.bench.target import EngineTarget
-from voxserve.core import workload as workloads
+from voxserve.bench.load_sweep import Sweep
+from voxserve.bench.quick_search import HOLDS, Display, compute_until, next_rate, quick_sweep
+from voxserve.bench.runs import figures
 from voxserve.core.slo import capacity_rps, percentiles
 from voxserve.engine.engine import Engine
 
 TEXT = "The kettle is boiling, and the bread is still warm."
-_GROWTH = 1.3
-_HOLDS = 0.9  # attainment that counts as served
 _TTFA_REQUESTS = 12
 # What a run needs beyond its arrivals: warm-up, making requests, draining.
 _RUN_OVERHEAD_S = 12.0
@@ -134,9 +131,10 @@ def _measured(args: argparse.Namespace, report: Report, engine: Engine) -> None:
         report.part(f"idle ttfa, chunk_ramp {ramp}", lambda ramp=ramp: _idle_ttfa(engine, ramp))
     engine.set(chunk_ramp=args.ramp)
     with tempfile.TemporaryDirectory() as folder:
-        sweep = _sweep(args, engine, Path(folder))
+        weights = args.weights or None
+        sweep = quick_sweep(engine, weights, args.workload, args.seconds, Path(folder))
         report.part("load", lambda: _load(args, report, sweep))
-        held = [rate for rate, share in sweep.attainment().items() if share >= _HOLDS]
+        held = [rate for rate, share in sweep.attainment().items() if share >= HOLDS]
         if held and _has_time(args, report):
             beside = partial(_beside_a_busy_loop, sweep, engine, max(held))
             report.part("load beside a busy loop", beside)
@@ -187,23 +185,6 @@ def _idle_ttfa(engine: Engine, ramp: tuple[int, ...]) -> dict[str, float]:
     return {"p50_ms": p50 * 1e3, "p90_ms": p90 * 1e3}
 
 
-def _sweep(args: argparse.Namespace, engine: Engine, folder: Path) -> Sweep:
-    target = EngineTarget(engine, args.weights or None)
-    plan = SweepPlan(
-        seconds=args.seconds,
-        seeds=(0,),
-        ttfa_target_s=engine.settings.ttfa_target_s,
-        timeout_s=20.0,
-    )
-    return Sweep(
-        target=target,
-        workload=workloads.find(args.workload),
-        folder=RunFolder(folder, target.describe()),
-        plan=plan,
-        watch=lambda _label, _seconds: lambda _at, _sent: None,
-    )
-
-
 def _has_time(args: argparse.Namespace, report: Report) -> bool:
     return report.elapsed_s + args.seconds + _RUN_OVERHEAD_S < args.budget
 
@@ -213,57 +194,30 @@ def _load(args: argparse.Namespace, report: Report, sweep: Sweep) -> dict[str, A
     found = {"settings": sweep.target.describe()["settings"], "rates": rows}
     given = [float(word) for word in (args.rates or "").replace(",", " ").split()]
     while _has_time(args, report):
-        rate = _next(sweep.attainment(), args.start)
+        rate = next_rate(sweep.attainment(), args.start)
         if args.rates:
             rate = given.pop(0) if given else 0.0
         if not rate:
             break
         rows.append(figures([sweep.measure(rate, seed=0)]))
         print(_line(rows[-1]), file=sys.stderr, flush=True)  # noqa: T201
-    for threshold in (_HOLDS, 0.99):
+    for threshold in (HOLDS, 0.99):
         if rows:
             found[f"capacity_{threshold:g}_rps"] = capacity_rps(sweep.attainment(), threshold)
     return found
 
 
 def _beside_a_busy_loop(sweep: Sweep, engine: Engine, rate_rps: float) -> dict[str, Any]:
-    """The load that held, while a cell computes in pure Python and a display reads at 10 Hz."""
+    """The load that held, while a thread computes in pure Python and a display reads at 10 Hz."""
     is_over = threading.Event()
-
-    def compute() -> None:
-        total = 0
-        while not is_over.is_set():
-            total += sum(i * i for i in range(1000))
-
-    def display() -> None:
-        position = 0
-        while not is_over.wait(0.1):
-            engine.stats()
-            _, position = engine.trace.since(position)
-
-    threads = [threading.Thread(target=work, daemon=True) for work in (compute, display)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=compute_until, args=(is_over.is_set,), daemon=True)
+    thread.start()
     try:
-        return figures([sweep.measure(rate_rps, seed=1)])
+        with Display(engine):
+            return figures([sweep.measure(rate_rps, seed=1)])
     finally:
         is_over.set()
-        for thread in threads:
-            thread.join()
-
-
-def _next(attainment: dict[float, float], start: float) -> float:
-    """The next rate of a search for 90 %: up until one fails, then between; 0 when it is known."""
-    good = [rate for rate, share in attainment.items() if share >= _HOLDS]
-    bad = [rate for rate, share in attainment.items() if share < _HOLDS]
-    low, high = max(good, default=0.0), min(bad, default=0.0)
-    if not bad:
-        rate = low * _GROWTH if good else start
-    elif not good:
-        rate = high / _GROWTH
-    else:
-        rate = (low + high) / 2 if high - low > 4.0 else 0.0
-    return 2.0 * round(rate / 2.0) if rate >= 2.0 else round(rate, 2)
+        thread.join()
 
 
 def _line(row: dict[str, Any]) -> str:
