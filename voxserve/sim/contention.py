@@ -8,16 +8,15 @@ its pairs; a pair that it has not timed takes a stated default and is listed in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from voxserve.core.profile import Profile, StageTime
 from voxserve.core.settings import Split
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A running job as its neighbours see it.
+class Work(NamedTuple):
+    """A running job as its neighbours see it (a tuple: it is hashed at every launch and end).
 
     Attributes:
         kind: "decode", "prefill", "background" or "urgent".
