@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from voxserve.engine.engine import Engine
     from voxserve.engine.registry import engines
     from voxserve.sim.api import simulate
+    from voxserve.viz.ab import AB
+    from voxserve.viz.replay import Replay
     from voxserve.viz.workbench import Workbench
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AB",
     "Audio",
     "CheckpointError",
     "DeviceUnavailable",
@@ -47,6 +50,7 @@ __all__ = [
     "EngineStopped",
     "InvalidInput",
     "InvalidSetting",
+    "Replay",
     "RequestCancelled",
     "RequestError",
     "RequestFailed",
@@ -63,8 +67,10 @@ __all__ = [
     "sweep",
 ]
 _HOMES = {
+    "AB": "voxserve.viz.ab",
     "Audio": "voxserve.engine.audio",
     "Engine": "voxserve.engine.engine",
+    "Replay": "voxserve.viz.replay",
     "Settings": "voxserve.core.settings",
     "Split": "voxserve.core.settings",
     "Workbench": "voxserve.viz.workbench",

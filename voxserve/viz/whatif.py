@@ -53,11 +53,13 @@ class WhatIf:
         """Both runs' figures side by side."""
         changed = ", ".join(f"{name} {value}" for name, value in self.changes.items())
         count = len(self.before.outcomes)
-        body = "".join(f"<tr><td>{n}<td>{b}<td><b>{a}</b></tr>" for n, b, a in self.rows())
+        heads = "".join(f"<th>{name}" for name, _, _ in self.rows())
+        before = "".join(f"<td>{value}" for _, value, _ in self.rows())
+        after = "".join(f"<td><b>{value}</b>" for _, _, value in self.rows())
         return (
             f"What if <b>{html.escape(changed or 'nothing changed')}</b>: {count} recorded "
-            f"requests, simulated under both settings"
-            f'<table class="vs-table"><tr><th><th>as it is<th>what if</tr>{body}</table>'
+            f'requests, simulated under both settings<table class="vs-table"><tr><th>{heads}</tr>'
+            f"<tr><td>as it is{before}</tr><tr><td>what if{after}</tr></table>"
         )
 
     def figure(self, window_s: float = 4.0) -> Any:
