@@ -36,6 +36,7 @@ class InFlight:
         estimate_s, ends_s: Estimated duration and end.
         is_row: [num_slots] int64 of 0 and 1, for steps: adding it to a column is faster than
             indexing with `slots`.
+        request_ids: One per row of a decode step.
         chunks: Of a codec job.
         columns: For the chunks' trace records, by column: the first fields of `ChunkLife` and the
             last one.
@@ -46,6 +47,7 @@ class InFlight:
     estimate_s: float
     ends_s: float
     is_row: IntArray | None = None
+    request_ids: tuple[int, ...] = ()
     chunks: tuple[ChunkRef, ...] = ()
     columns: tuple[list[Any], ...] = ()
 
@@ -181,8 +183,7 @@ class Board:
         elif isinstance(job, PrefillJob):
             rows, num_frames = job.request_ids, 0
         else:
-            # NOTE: a slot keeps its owner while a job uses it, so the ids are still right.
-            rows, num_frames = tuple(self.table.request_id[entry.slots].tolist()), 1
+            rows, num_frames = entry.request_ids, 1
         return LaneSpan(
             job.lane,
             job.kind,

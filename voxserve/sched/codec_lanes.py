@@ -47,12 +47,13 @@ class CodecLanes:
         is_urgent = self._classify(heads)
         if not board.has_partitions:
             return self._one_batch(heads) if may_launch else []
-        background = heads.picked(~is_urgent)
+        has_urgent = bool(np.count_nonzero(is_urgent))
+        background = heads.picked(~is_urgent) if has_urgent else heads
         if len(background):
             self._wake_to_promote(background)
         if not board.has_urgent_lane:
             return self._background(heads, is_urgent, lm_is_idle) if may_launch else []
-        jobs = self._urgent(heads, is_urgent, may_launch)
+        jobs = self._urgent(heads, is_urgent, may_launch) if has_urgent else []
         if len(background) and may_launch and len(jobs) < 2:
             jobs += self._held(background, lm_is_idle)
         return jobs
@@ -91,7 +92,7 @@ class CodecLanes:
     ) -> list[CodecJob]:
         """All urgent chunks as one batch; what overflows it may go to the background lane."""
         board = self._board
-        if not board.is_idle(LaneName.URGENT) or not is_urgent.any():
+        if not board.is_idle(LaneName.URGENT):
             return []
         urgent = heads.picked(is_urgent)
         rows = min(len(urgent), board.settings.urgent_batch)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxserve.core.jobs import DecodeJob, JobKind, PrefillJob
 from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.request import RequestState
 from voxserve.sched.admission import admit, pages_needed
-from voxserve.sched.board import Board
+from voxserve.sched.board import Board, InFlight
 from voxserve.sched.estimates import bucket_for
 from voxserve.sched.life import change_state
 from voxserve.sched.policy import RunningView
@@ -25,6 +26,8 @@ class LmLane:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._last_kind: JobKind | None = None
+        self._everybody_s = -np.inf  # when a step last held all who wanted a row
+        self._rows = _Rows(board)
 
     def next_job(self, now_s: float) -> PrefillJob | DecodeJob | None:
         """A continuation's prefill, new prompts, or a decode step; None when there is no work.
@@ -34,8 +37,8 @@ class LmLane:
         board = self._board
         follow_lm_split(board)
         is_row = board.table.is_decodable()
-        rows = is_row.nonzero()[0]
-        may_prefill = self._last_kind is not JobKind.PREFILL or len(rows) == 0
+        has_rows = bool(np.count_nonzero(is_row))
+        may_prefill = self._last_kind is not JobKind.PREFILL or not has_rows
         if may_prefill and board.continuing:
             return self._prefill(now_s, self._continuations())
         if may_prefill and board.waiting:
@@ -44,7 +47,7 @@ class LmLane:
                 for request in admitted:
                     self._open(request, now_s)
                 return self._prefill(now_s, admitted)
-        return self._decode(now_s, rows, is_row) if len(rows) else None
+        return self._decode(now_s, is_row) if has_rows else None
 
     def _continuations(self) -> list[ActiveRequest]:
         room = self._board.prepared.prefill_buckets[-1]
@@ -82,8 +85,8 @@ class LmLane:
         table.is_active[slots] = True
         table.is_pending[slots] = False
         estimate_s = board.estimates.prefill_s(num_tokens, len(requests), job.split)
-        is_row = np.zeros(table.num_slots, dtype=np.bool_)
-        is_row[slots] = True
+        is_row = np.zeros(table.num_slots, dtype=np.int64)
+        is_row[slots] = 1
         self._launch(now_s, job, slots, is_row, estimate_s)
         return job
 
@@ -96,25 +99,22 @@ class LmLane:
         table.limit[slot] = min(request.frame_limit, request.text_frames)
         table.check_at[slot] = min(table.border[slot], table.limit[slot])
 
-    def _decode(self, now_s: float, rows: IntArray, is_row: BoolArray) -> DecodeJob:
-        board = self._board
-        if len(rows) > board.settings.max_decode_batch:
-            rows = self._chosen(now_s, rows)
+    def _decode(self, now_s: float, is_row: BoolArray) -> DecodeJob:
+        board, batch = self._board, self._rows
+        if np.count_nonzero(is_row) > board.settings.max_decode_batch:
+            slots = self._chosen(now_s, is_row.nonzero()[0])
             is_row = np.zeros(board.table.num_slots, dtype=np.bool_)
-            is_row[rows] = True
+            is_row[slots] = True
+            board.table.last_step_s[slots] = now_s
+        else:
+            self._everybody_s = now_s
+        batch.become(is_row)
         split = board.lm_split
         partition = board.lm_partition(split)
-        job = DecodeJob(
-            job_id=board.new_job_id(),
-            slots=rows.astype(np.int32),
-            bucket=bucket_for(board.prepared.decode_buckets, len(rows)),
-            queued_s=now_s,
-            split=split,
-            partition=partition,
-        )
-        estimate_s = board.estimates.decode_s(len(rows), split, partition)
-        self._launch(now_s, job, rows, is_row, estimate_s)
-        board.table.last_step_s[is_row] = now_s
+        job = DecodeJob(board.new_job_id(), batch.job_slots, batch.bucket, now_s, split, partition)
+        estimate_s = board.estimates.decode_s(len(batch.slots), split, partition)
+        entry = self._launch(now_s, job, batch.slots, batch.is_row, estimate_s)
+        entry.request_ids = batch.request_ids
         return job
 
     def _launch(
@@ -122,14 +122,15 @@ class LmLane:
         now_s: float,
         job: PrefillJob | DecodeJob,
         slots: IntArray,
-        is_row: BoolArray,
+        is_row: IntArray,
         estimate_s: float,
-    ) -> None:
+    ) -> InFlight:
         board = self._board
         entry = board.start(now_s, job, slots, estimate_s)
-        entry.is_row = is_row.astype(np.int64)
-        board.table.launched += entry.is_row
+        entry.is_row = is_row
+        board.table.launched += is_row
         self._last_kind = job.kind
+        return entry
 
     def _chosen(self, now_s: float, rows: IntArray) -> IntArray:
         """Rows of a step that cannot hold everybody, ascending by slot."""
@@ -143,10 +144,36 @@ class LmLane:
                 board.settings,
                 rows,
                 slack_s(board, now_s, rows),
-                now_s - table.last_step_s[rows],
+                now_s - np.maximum(table.last_step_s[rows], self._everybody_s),
                 ~table.is_playing[rows],
                 order,
             )
             keys = board.policy.decode_keys(view) + _TIE_S * (order - order.min())
         batch = board.settings.max_decode_batch
         return np.sort(rows[np.argpartition(keys, batch - 1)[:batch]])
+
+
+class _Rows:
+    """The rows of a decode step in the forms they are needed in; most steps repeat the last."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._key: tuple[bytes, int] | None = None
+        self.slots: IntArray = np.zeros(0, dtype=np.int64)
+        self.is_row: IntArray = self.slots
+        self.job_slots: NDArray[np.int32] = self.slots.astype(np.int32)
+        self.request_ids: tuple[int, ...] = ()
+        self.bucket = 0
+
+    def become(self, is_row: BoolArray) -> None:
+        """Takes the rows of a mask [num_slots]."""
+        table = self._board.table
+        key = (is_row.tobytes(), table.num_opened)
+        if key == self._key:
+            return
+        self._key = key
+        self.slots = is_row.nonzero()[0]
+        self.is_row = is_row.astype(np.int64)
+        self.job_slots = self.slots.astype(np.int32)
+        self.request_ids = tuple(table.request_id[self.slots].tolist())
+        self.bucket = bucket_for(self._board.prepared.decode_buckets, len(self.slots))

@@ -101,7 +101,7 @@ def _frames_made(board: Board, now_s: float, made: IntArray) -> None:
     """`made` is 1 for each slot that made a frame, else 0."""
     table = board.table
     table.frames += made
-    hit = ((table.frames >= table.check_at) & (made > 0)).nonzero()[0]
+    hit = np.logical_and(table.frames >= table.check_at, made).nonzero()[0]
     if len(hit) == 0:
         return
     frames = table.frames[hit]

@@ -16,8 +16,9 @@ from voxserve.sched.state import NEVER, ActiveRequest, IntArray
 def chunks_ready(board: Board, now_s: float, slots: IntArray) -> None:
     """Books one more ready chunk for each slot; its frames have just been completed."""
     table = board.table
+    ready_size = table.next_frames[slots]
     num_ready = table.num_ready[slots] + 1
-    ready_frames = table.ready_frames[slots] + table.next_frames[slots]
+    ready_frames = table.ready_frames[slots] + ready_size
     size = table.ramp[slots, np.minimum(num_ready, table.ramp.shape[1] - 1)]
     border = ready_frames + size + board.lookahead_frames
     table.num_ready[slots] = num_ready
@@ -28,7 +29,8 @@ def chunks_ready(board: Board, now_s: float, slots: IntArray) -> None:
     slot_list: list[int] = slots.tolist()
     for slot in slot_list:
         table.ready_s[slot].append(now_s)
-    make_heads(board, now_s, slots[~(table.is_head[slots] | table.is_busy[slots])])
+    is_alone = ~(table.is_head[slots] | table.is_busy[slots])  # nothing of it waits or is decoded
+    _become_heads(board, now_s, slots[is_alone], ready_size[is_alone])
 
 
 def make_heads(board: Board, now_s: float, slots: IntArray) -> None:
@@ -36,7 +38,12 @@ def make_heads(board: Board, now_s: float, slots: IntArray) -> None:
     table = board.table
     place = np.minimum(table.num_done[slots], table.ramp.shape[1] - 1)
     rest = table.ready_frames[slots] - table.done_frames[slots]
-    table.head_frames[slots] = np.minimum(table.ramp[slots, place], rest)
+    _become_heads(board, now_s, slots, np.minimum(table.ramp[slots, place], rest))
+
+
+def _become_heads(board: Board, now_s: float, slots: IntArray, num_frames: IntArray) -> None:
+    table = board.table
+    table.head_frames[slots] = num_frames
     table.is_head[slots] = True
     table.is_new_head[slots] = True
     table.head_s[slots] = now_s

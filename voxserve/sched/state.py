@@ -67,6 +67,7 @@ class SlotTable:
     """Per-slot columns, [num_slots] each; a free slot's values mean nothing.
 
     Attributes:
+        num_opened: Slots given out so far.
         owner: The request in each slot, or None.
         request_id: Its id, -1 when free.
         order, opened_s: Admission order and time.
@@ -135,7 +136,7 @@ class SlotTable:
         self.deadline_s, self.due_s = floats(), floats()
         self.ramp_length = ints()
         self.ramp = np.ones((num_slots, max_ramp), dtype=np.int64)
-        self._next_order = 0
+        self.num_opened = 0
 
     def heard_elsewhere(self) -> None:
         """Role LM: being handed off and being heard are two things."""
@@ -154,8 +155,8 @@ class SlotTable:
         self.owner[slot] = request
         self.ready_s[slot] = []
         self.request_id[slot] = spec.request_id
-        self.order[slot] = self._next_order
-        self._next_order += 1
+        self.order[slot] = self.num_opened
+        self.num_opened += 1
         for column in (
             *(self.frames, self.launched, self.discard, self.num_ready, self.ready_frames),
             *(self.num_done, self.done_frames, self.heard_frames, self.busy_until_s),
