@@ -24,7 +24,7 @@ from voxserve.runtime.partition import possible_splits
 
 Progress = Callable[[str], None]
 CODEC_SMS = range(16, 97, 8)
-REPLAYS = 12
+REPLAYS = 10
 _BESIDE_DECODE, _BESIDE_CODEC = (64, 256), (16, 64)
 
 

@@ -53,12 +53,14 @@ class Stage:
     Attributes:
         replay: Runs it on the current stream.
         lane: Whose stream it is meant for.
+        run: The program, which owns the buffers that the executable reads.
         reset: Puts the state it advances back; run between samples, outside what is timed.
         capture_s: What capturing it took, warm-up included.
     """
 
     replay: Callable[[], None]
     lane: LaneName
+    run: Callable[[], None]
     reset: Callable[[], None]
     capture_s: float
 
@@ -259,7 +261,7 @@ class GpuStages:
             with torch.inference_mode():
                 replay = self.driver.capture(run, lane, split, partition)
             took_s = time.monotonic() - begun_s
-            self._stages[full_key] = Stage(replay, lane, reset, took_s)
+            self._stages[full_key] = Stage(replay, lane, run, reset, took_s)
         return self._stages[full_key]
 
 
