@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         report.values["allocated_bytes"] = {"before": before, "after": _allocated_bytes()}
     finally:
         report.values["seconds_in_all"] = round(report.elapsed_s, 1)
-        text = json.dumps(report.values, default=str)
+        text = json.dumps(_rounded(report.values), default=str)
         print(text, flush=True)  # noqa: T201
         if args.output:
             Path(args.output).write_text(text + "\n", encoding="utf-8")
@@ -218,6 +218,15 @@ def _beside_a_busy_loop(sweep: Sweep, engine: Engine, rate_rps: float) -> dict[s
     finally:
         is_over.set()
         thread.join()
+
+
+def _rounded(value: Any) -> Any:
+    """Five digits are enough, and keep the output short."""
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in cast("dict[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(part) for part in cast("list[Any]", value)]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -1,4 +1,8 @@
-"""A sweep's figures as JSON, CSV and one HTML page with plots."""
+"""A sweep's figures as JSON, CSV and one HTML page with plots.
+
+`python -m voxserve.bench.report FOLDER` makes the page again from a folder's sweep.json, for
+sweeps that ran on a machine without plotly.
+"""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # (plotly's types are incomplete)
@@ -8,15 +12,17 @@ from __future__ import annotations
 import csv
 import html
 import json
+import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
+from typing import TYPE_CHECKING, Any
 
 from voxserve.bench.load_sweep import Sweep
 from voxserve.bench.runs import figures
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 _PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("SLO attainment", "share", ("attainment", "attainment_500ms", "chunk_viability")),
@@ -51,18 +57,32 @@ def sweep_report(sweep: Sweep, command: str) -> dict[str, Any]:
     }
 
 
-def save_report(report: dict[str, Any], folder: Path) -> tuple[Path, Path, Path]:
-    """Writes sweep.json, sweep.csv and sweep.html and returns their paths."""
-    paths = (folder / "sweep.json", folder / "sweep.csv", folder / "sweep.html")
+def save_report(report: dict[str, Any], folder: Path) -> list[Path]:
+    """Writes sweep.json, sweep.csv and, where plotly is installed, sweep.html.
+
+    Returns:
+        What was written.
+    """
+    paths = [folder / "sweep.json", folder / "sweep.csv"]
     paths[0].write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    rates = report["rates"]
-    names = list(dict.fromkeys(name for row in rates for name in row))
     with open(paths[1], "w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, names)
+        writer = csv.DictWriter(file, _names(report))
         writer.writeheader()
-        writer.writerows(rates)
-    paths[2].write_text(_page(report, names), encoding="utf-8")
+        writer.writerows(report["rates"])
+    if find_spec("plotly") is not None:
+        paths.append(save_page(report, folder))
     return paths
+
+
+def save_page(report: dict[str, Any], folder: Path) -> Path:
+    """Writes sweep.html."""
+    path = folder / "sweep.html"
+    path.write_text(_page(report, _names(report)), encoding="utf-8")
+    return path
+
+
+def _names(report: dict[str, Any]) -> list[str]:
+    return list(dict.fromkeys(name for row in report["rates"] for name in row))
 
 
 def capacity_line(report: dict[str, Any]) -> str:
@@ -105,6 +125,8 @@ def _cell(value: Any) -> str:
 
 
 def _plot(rates: Sequence[dict[str, Any]]) -> go.Figure:
+    from plotly.subplots import make_subplots
+
     figure = make_subplots(rows=3, cols=2, subplot_titles=[title for title, _, _ in _PANELS])
     offered = [row["rate_rps"] for row in rates]
     for index, (_, unit, names) in enumerate(_PANELS):
@@ -119,3 +141,8 @@ def _plot(rates: Sequence[dict[str, Any]]) -> go.Figure:
         figure.update_xaxes(title_text="offered req/s", row=row, col=column)
     figure.update_layout(height=1000, template="plotly_white")
     return figure
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    save_page(json.loads((folder / "sweep.json").read_text(encoding="utf-8")), folder)
