@@ -128,7 +128,8 @@ class PromptWriter:
         ids = self._tokenizer.encode(instruct.strip())
         if len(ids) > MAX_INSTRUCT_TOKENS:
             raise InvalidInput(
-                f"the instruction has {len(ids)} tokens, over the limit of {MAX_INSTRUCT_TOKENS}"
+                f"the instruction has {len(ids)} tokens, over the limit of "
+                f"{MAX_INSTRUCT_TOKENS}; shorten it"
             )
         return [*self._user, *ids, *self._user_end]
 
