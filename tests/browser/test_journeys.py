@@ -128,12 +128,16 @@ def test_inspect_export_preset_and_undo(
     page.get_by_role("button", name="Live").click()
     page.wait_for_selector(".vs-plot", state="hidden")
 
+    page.get_by_role("button", name="Table").click()
+    assert "SLO attainment" in page.locator(".vs-numbers table").inner_text()
+    page.get_by_role("button", name="Table").click()
+
     menus = page.locator(".vs-top select")
     menus.nth(0).select_option("Time sharing")
     lab.until(page, "engine.settings.lane_mode == 'time_sharing'")
     page.get_by_role("button", name="Undo").click()
     lab.until(page, "engine.settings.lane_mode == 'partitioned_urgent'")
-    menus.nth(1).select_option("Chunks as CSV")
+    menus.nth(2).select_option("Chunks as CSV")
     page.wait_for_function("document.querySelector('.vs-detail').textContent.includes('Saved')")
     assert list((folder / "notebooks").glob("voxserve-*.csv"))
 

@@ -45,12 +45,19 @@ export default () => {
 
   function render({ el }) {
     el.classList.add("vs-numbers");
-    const grid = document.createElement("div");
-    grid.className = "vs-tiles";
-    el.append(grid);
+    el.innerHTML = `<button class="vs-as-table jupyter-button" aria-pressed="false">Table</button>
+      <div class="vs-tiles"></div><table class="vs-table" hidden></table>`;
+    const [button, grid, table] = el.children;
     const shown = new Map();
+    button.onclick = () => {
+      table.hidden = !table.hidden;
+      grid.hidden = !table.hidden;
+      button.setAttribute("aria-pressed", String(!table.hidden));
+      paint();
+    };
     const paint = () => {
       if (document.hidden) return;
+      if (!table.hidden) return fillTable(table, tiles);
       for (const tile of tiles) {
         if (!shown.has(tile.key)) shown.set(tile.key, addTile(grid, tile));
         updateTile(shown.get(tile.key), tile, history.get(tile.key));
@@ -85,4 +92,16 @@ function updateTile(element, tile, values) {
   element.querySelector(".vs-note").textContent = tile.note;
   element.classList.toggle("vs-bad", tile.bad);
   element.querySelector("path").setAttribute("d", sparkPath(values));
+}
+
+/** The same numbers in words, for screen readers and for copying. */
+function fillTable(table, tiles) {
+  const rows = tiles.map(({ label, value, note, bad, help }) => {
+    const row = document.createElement("tr");
+    for (const text of [label, value, note, bad ? "needs attention" : "", help]) {
+      row.insertCell().textContent = text;
+    }
+    return row;
+  });
+  table.replaceChildren(...rows);
 }
