@@ -16,7 +16,7 @@ from voxserve.core.jobs import (
     SettingsChanged,
 )
 from voxserve.core.settings import Split
-from voxserve.sim.fake import FakeWorld
+from voxserve.sim.fake import FakeWorld, TableCost
 
 WIDE = Split(76, 56)
 
@@ -75,15 +75,31 @@ def test_partitioned_lanes_go_on_beside_a_long_batch() -> None:
     assert spans(told, LaneName.URGENT) == []
 
 
-def test_partitioned_without_an_urgent_lane_lets_first_chunks_fill_up_the_bucket() -> None:
+def test_partitioned_without_an_urgent_lane_takes_along_what_waits() -> None:
     told = world(lane_mode="partitioned", background_batch=8)
-    for request_id in range(3):
-        told.arrive(0.0, request_id, 40)
-    told.arrive(0.115, 3, 12)
+    told.arrive(0.0, 0, 40)
+    told.arrive(0.105, 1, 40)
     told.run()
-    first = chunk(told, 3, 0)
+    first, taken = chunk(told, 1, 0), chunk(told, 0, 1)
     assert first.launched_s == first.ready_s
     assert first.lane is LaneName.BACKGROUND
+    assert taken.ready_s < first.ready_s
+    assert taken.job_id == first.job_id
+
+
+def test_what_is_taken_along_must_let_the_urgent_chunk_be_in_time() -> None:
+    told = world(lane_mode="partitioned", background_batch=8, sm_split=Split())
+    told.cost = TableCost(codec=(0.002, 0.050))  # alone 52 ms, a second row does not fit
+    told.__post_init__()
+    told.arrive(0.0, 0, 40)
+    told.arrive(0.105, 1, 40)
+    told.run()
+    first, waiting = chunk(told, 1, 0), chunk(told, 0, 1)
+    assert first.launched_s == first.ready_s
+    assert waiting.ready_s < first.ready_s
+    assert waiting.job_id != first.job_id
+    assert first.delivered_s is not None
+    assert first.delivered_s < 0.305
 
 
 def test_a_mode_change_waits_for_the_lanes_to_be_free() -> None:

@@ -16,10 +16,10 @@ from voxserve.bench.tables import RESULTS_DIR, Figure, Results
 from voxserve.sim.api import simulate
 from voxserve.sim.simulator import SimulationResult
 
-# Profile, split of the codec-lean rungs, where to start looking, and an offered rate past capacity.
+# Profile -> split, a rate near the capacities, and an offered rate past all of them.
 TABLES: dict[str, tuple[str, float, float]] = {
-    "h100-qwen3-tts-1.7b-paper": ("100/32", 40.0, 80.0),
-    "h200-qwen3-tts-1.7b": ("68/64", 40.0, 80.0),
+    "h100-qwen3-tts-1.7b-paper": ("100/32", 44.0, 80.0),
+    "h200-qwen3-tts-1.7b": ("68/64", 44.0, 80.0),
 }
 _OFF: dict[str, Any] = {"overload": "off"}
 _FIRST: dict[str, Any] = {"admission": "prefill_first", **_OFF}
@@ -34,6 +34,7 @@ def rungs(split: str) -> dict[str, dict[str, Any]]:
         "partitioned, no split": {"lane_mode": "partitioned", "sm_split": "none", **_FIRST},
         "partitioned_urgent, no split": {"sm_split": "none", **_FIRST},
         f"partitioned_urgent, {split}": {"sm_split": split, **_FIRST},
+        "the same with deadline_aware, no split": {"sm_split": "none", **_OFF},
         f"the same with deadline_aware, {split}": {"sm_split": split, **_OFF},
     }
 
@@ -57,6 +58,17 @@ def capacity_rows(profile: str, seconds: float, seeds: tuple[int, ...]) -> list[
         for limit, rps in found.rps.items():
             figure = f"{profile}: {name}, capacity at {limit:.0%}"
             rows.append(Figure(figure, rps, "requests/s", better="higher"))
+    return rows
+
+
+def attainment_rows(profile: str, seconds: float) -> list[Figure]:
+    """Attainment of each rung at one rate between their capacities, to tell close ones apart."""
+    split, rate_rps, _ = TABLES[profile]
+    rows: list[Figure] = []
+    for name, settings in rungs(split).items():
+        run = simulate(profile, rate_rps=rate_rps, seconds=seconds, **settings)
+        figure = f"{profile}: {name}, attainment at {rate_rps:g} requests/s"
+        rows.append(Figure(figure, run.summary.attainment, "share", better="higher"))
     return rows
 
 
@@ -97,6 +109,7 @@ def main() -> None:
     rows: list[Figure] = []
     for profile in TABLES:
         rows += capacity_rows(profile, args.seconds, seeds)
+        rows += attainment_rows(profile, args.seconds)
         rows += past_capacity_rows(profile)
     Results(
         device="simulated in virtual time",

@@ -118,13 +118,17 @@ class CodecLanes:
     def _background(
         self, heads: HeadChunks, is_urgent: BoolArray, lm_is_idle: bool
     ) -> list[CodecJob]:
-        """Without an urgent lane: urgent chunks at once, the bucket filled up; else as held."""
+        """Without an urgent lane: urgent chunks at once, and what else lets them be in time."""
         board = self._board
         if not is_urgent.any():
             return self._held(heads, lm_is_idle)
         urgent_first = heads.picked(np.argsort(~is_urgent, kind="stable"))
-        rows = bucket_for(board.prepared.codec_buckets, int(np.count_nonzero(is_urgent)))
-        rows = min(rows, board.settings.max_background_batch)
+        left_s = float(urgent_first.due_s[0]) - heads.now_s
+        rows = min(len(heads), board.settings.max_background_batch)
+        while (
+            rows > np.count_nonzero(is_urgent) and self._background_s(urgent_first, rows) > left_s
+        ):
+            rows -= 1
         return [self._launch(urgent_first.picked(slice(rows)), LaneName.BACKGROUND)]
 
     def _held(self, heads: HeadChunks, lm_is_idle: bool) -> list[CodecJob]:
@@ -159,7 +163,9 @@ class CodecLanes:
         ready_s = heads.now_s + steps * (board.step_s() * max(1.0, pressure))
         ready_s = np.where(table.is_busy, np.maximum(ready_s, table.busy_until_s), ready_s)
         can = is_behind | ((table.is_active | table.is_pending) & ~table.is_starved)
-        can &= ~table.is_head & (table.is_playing | table.is_busy) & (table.request_id >= 0)
+        can &= ~table.is_head & (table.request_id >= 0)
+        if board.has_urgent_lane:  # which takes first chunks
+            can &= table.is_playing | table.is_busy
         return len(heads) + int(np.count_nonzero(can & (ready_s <= until_s)))
 
     def _launch(self, heads: HeadChunks, lane: LaneName) -> CodecJob:
