@@ -75,10 +75,13 @@ def test_background_load_is_silent_and_simulated(engine):
     assert engine.stats().failed == 0
 
 
-def test_every_split_of_the_device_can_be_chosen(engine):
+def test_every_split_can_be_chosen_and_one_outside_the_profile_is_told(engine, caplog):
     assert len(engine.prepared.splits) == 16
-    assert str(engine.set(sm_split="20/112").sm_split) == "20/112"
+    engine.say(TEXT)
+    assert not caplog.records
+    assert str(engine.set(sm_split="124/8").sm_split) == "124/8"
     assert engine.say(TEXT).duration_s > 0
+    assert any("outside the profile" in record.message for record in caplog.records)
 
 
 def test_a_profile_of_other_frames_is_refused(tmp_path, monkeypatch):

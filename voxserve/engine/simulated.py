@@ -7,6 +7,7 @@ stall is heard as a stall. Background load is simulated only.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,8 @@ from voxserve.models.base import ModelInfo
 from voxserve.sim.cost import ProfileCost
 from voxserve.sim.device import default_settings
 from voxserve.sim.gpu import Ended, SimulatedGpu, outcome
+
+_log = logging.getLogger("voxserve")
 
 
 class SimulatedExecutor:
@@ -48,6 +51,7 @@ class SimulatedExecutor:
         self.prepared = prepared
         self.defaults = default_settings(profile, prepared)
         self._stages = ProfileCost(profile, prepared)
+        self._stages.on_note = lambda note: _log.warning("simulated %s: %s", profile.device, note)
         self.cost: CostModel = self._stages
         self.frame_s = info.frame_s
         self.sample_rate_hz = info.sample_rate_hz

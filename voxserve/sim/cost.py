@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,6 +109,9 @@ class ProfileCost:
 
     The three `..._s` methods are the scheduler's estimates: contention with the lanes that usually
     run beside and host overhead included. `work_s` is one stage alone, what `sim.gpu` runs.
+
+    Attributes:
+        on_note: Called with each new note about a continuation, where somebody wants to hear it.
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class ProfileCost:
         self.prepared = prepared or profile.prepared
         self.contention = Contention(profile, self._alone_of, side_by_side)
         self._notes: set[str] = set()
+        self.on_note: Callable[[str], object] | None = None
         self._host_s = profile.host.seconds if self.prepared.lm_depth == 1 else 0.0
         alone = [time for time in profile.times if not time.beside]
         decode = [time for time in alone if time.stage == "decode"]
@@ -222,7 +226,10 @@ class ProfileCost:
         return tuple(sorted({*self.prepared.codec_buckets, *self.prepared.urgent_buckets}))
 
     def _note(self, what: str) -> None:
-        self._notes.add(f"outside the profile: {what}")
+        note = f"outside the profile: {what}"
+        if note not in self._notes and self.on_note is not None:
+            self.on_note(note)
+        self._notes.add(note)
 
     def _codec_grids(self, times: Sequence[StageTime]) -> dict[int, Grid]:
         """One grid per profiled frame count; sparse ones take their scaling from the fullest."""
