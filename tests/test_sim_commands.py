@@ -48,7 +48,7 @@ def test_a_sweep_prints_a_table_and_draws(profile_path, tmp_path, capsys):
 
 
 def test_capacity_is_the_last_line(profile_path, capsys):
-    assert simulate(profile_path, "--capacity") == 0
+    assert simulate(profile_path, "--capacity", "--seconds", "1.5") == 0
     assert capsys.readouterr().out.strip().splitlines()[-1].startswith("SLO capacity: ")
 
 

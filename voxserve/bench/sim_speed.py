@@ -57,6 +57,7 @@ def main() -> None:
         command=f"python -m voxserve.bench.sim_speed --profile {args.profile}",
         rows=tuple(simulator_figures(args.profile)),
     )
+    RESULTS_DIR.mkdir(parents=True, exist_ok=True)
     results.save(RESULTS_DIR / f"{NAME}.json")
 
 

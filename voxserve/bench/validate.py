@@ -287,6 +287,7 @@ def _write(name: str, rows: Sequence[Figure], profile: str, seeds: list[int], co
         command=command,
         rows=tuple(rows),
     )
+    RESULTS_DIR.mkdir(parents=True, exist_ok=True)
     results.save(RESULTS_DIR / f"{name}.json")
 
 
