@@ -148,3 +148,12 @@ def test_a_quiet_server_never_notices_overload(overload: str) -> None:
         told.arrive(0.3 * request_id, request_id, 40)
     told.run()
     assert _changes(told) == []
+
+
+@pytest.mark.parametrize("settings", [{"overload": "off"}, {"policy": "throughput"}])
+def test_nothing_piles_up_while_nobody_watches(settings: dict[str, str]) -> None:
+    told = _hardly_in_time(**settings)
+    told.run(until_s=6.0)
+    launched = told.scheduler._overload._launched
+    assert launched
+    assert all(time_s > launched[-1][0] - 1.0 for time_s, _, _ in launched)

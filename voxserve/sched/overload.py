@@ -82,6 +82,7 @@ class Overload:
     def launched(self, now_s: float, slots: IntArray) -> None:
         """Counts continuation chunks by class as they leave; those of the ramp do not count."""
         table = self._board.table
+        self._forget(now_s)
         is_steady = (table.num_done[slots] >= table.ramp_length[slots]) & table.is_playing[slots]
         is_steady &= table.has_listener[slots]
         count = int(np.count_nonzero(is_steady))
@@ -122,12 +123,16 @@ class Overload:
         if board.record is not None:
             board.record(OverloadChange(now_s, is_active, why))
 
-    def _is_short_of_slack(self, now_s: float) -> bool:
+    def _forget(self, now_s: float) -> None:
+        """Drops what left before the window, also while nobody asks for a verdict."""
         while self._launched and self._launched[0][0] <= now_s - WINDOW_S:
             _, count, urgent = self._launched.popleft()
             self._num_chunks -= count
             self._num_urgent -= urgent
             self._counts_since_s = min(self._counts_since_s, now_s)
+
+    def _is_short_of_slack(self, now_s: float) -> bool:
+        self._forget(now_s)
         is_full = now_s >= self._counts_since_s
         is_short = self._num_urgent > URGENT_SHARE * self._num_chunks
         return is_full and is_short and self._num_chunks >= MIN_CHUNKS

@@ -8,7 +8,7 @@ class PageAllocator:
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
-        self._free = list(range(num_pages - 1, -1, -1))  # the lowest page goes out first
+        self._free = list(range(num_pages - 1, -1, -1))  # at first the lowest goes out first
         self._taken: set[int] = set()
 
     @property

@@ -118,7 +118,7 @@ class SlotTable:
         self.owner: list[ActiveRequest | None] = [None] * num_slots
         self.ready_s: list[list[float]] = [[] for _ in range(num_slots)]
         self.num_discard = 0
-        self.free = list(range(num_slots - 1, -1, -1))  # the lowest slot goes out first
+        self.free = list(range(num_slots - 1, -1, -1))  # at first the lowest goes out first
         self.request_id = ints(-1)
         self.order, self.frames, self.launched, self.discard = ints(), ints(), ints(), ints()
         self.limit, self.check_at, self.border = ints(), ints(), ints()
@@ -148,7 +148,7 @@ class SlotTable:
         return self.num_slots - len(self.free)
 
     def open(self, request: ActiveRequest, now_s: float, lookahead_frames: int) -> None:
-        """Gives the lowest free slot to a request that is about to be prefilled."""
+        """Gives a free slot to a request that is about to be prefilled: the last one freed."""
         slot = self.free.pop()
         spec = request.spec
         request.slot = slot
