@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from voxserve import cli
-from voxserve.bench import decision
+from voxserve.bench import check, decision
+from voxserve.bench.tables import Figure, Results
+from voxserve.commands import check as check_command
 from voxserve.commands import lab, notebooks
 
 
@@ -91,6 +93,14 @@ def test_say_pipes_a_wav(capsysbinary):
     assert cli.main(["say", "Hello there.", "-o", "-"]) == 0
     with wave.open(io.BytesIO(capsysbinary.readouterr().out)) as file:
         assert file.getnframes() > 0
+
+
+def test_a_piped_wav_and_a_table_do_not_mix(capsysbinary):
+    assert cli.main(["say", "--stream", "Hello there.", "-o", "-"]) == 0
+    out, err = capsysbinary.readouterr()
+    with wave.open(io.BytesIO(out)) as file:
+        assert file.getnframes() > 0
+    assert err.startswith(b"chunk  frames")
 
 
 def test_what_say_refuses(capsys, tmp_path, monkeypatch):
@@ -182,7 +192,18 @@ def test_an_edited_notebook_is_never_overwritten(tmp_path, shipped):
     copied = notebooks.copy_notebooks(folder, shipped)
     assert copied.set_aside == [("00_quickstart.ipynb", "00_quickstart.new.ipynb")]
     assert mine.read_text() == "edited"
-    assert (folder / "00_quickstart.new.ipynb").read_text() == "second"
+    aside = folder / "00_quickstart.new.ipynb"
+    assert aside.read_text() == "second"
+    (shipped / "00_quickstart.ipynb").write_text("third")
+    notebooks.copy_notebooks(folder, shipped)
+    assert aside.read_text() == "third"
+    aside.write_text("edited, too")
+    (shipped / "00_quickstart.ipynb").write_text("fourth")
+    copied = notebooks.copy_notebooks(folder, shipped)
+    assert copied.set_aside == [("00_quickstart.ipynb", "00_quickstart.new2.ipynb")]
+    assert aside.read_text() == "edited, too"
+    assert mine.read_text() == "edited"
+    assert (folder / "00_quickstart.new2.ipynb").read_text() == "fourth"
 
 
 def test_a_folder_with_notebooks_of_unknown_origin_is_respected(tmp_path, shipped):
@@ -202,10 +223,41 @@ def test_an_unwritable_folder_is_told(capsys, tmp_path):
 
 def test_check_prints_a_table_and_writes_results(capsys, tmp_path, monkeypatch):
     quick = partial(decision.measure_decisions, 16, 50)
-    monkeypatch.setattr("voxserve.bench.check.measure_decisions", lambda running: quick())
+    monkeypatch.setattr("voxserve.bench.check.measure_decisions", lambda running, **_: quick())
     path = tmp_path / "results.json"
     code, out, _ = run(capsys, "check", "--only", "decision", "-o", str(path))
-    assert code in (0, 1)
-    assert "one scheduler decision" in out
-    assert json.loads(path.read_text())["rows"]
-    assert "there is no folder" in refused(capsys, "check", "-o", str(tmp_path / "no" / "x.json"))
+    rows = json.loads(path.read_text())["rows"]
+    assert len(rows) == 6
+    assert all(f"| {row['figure']} |" in out for row in rows)
+    assert code == int(any(row["must"] and row["value"] > row["must"] for row in rows))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("check", "-o"),
+        ("profile", "-o"),
+        *(("simulate", f"--{kind}") for kind in ("trace", "json", "html")),
+    ],
+)
+def test_where_nothing_can_be_written_nothing_is_measured(capsys, tmp_path, words):
+    assert "there is no folder" in refused(capsys, *words, str(tmp_path / "no" / "x.json"))
+    assert "is a folder" in refused(capsys, *words, str(tmp_path))
+
+
+def test_the_parts_of_check_are_those_that_can_be_measured():
+    assert check_command.PARTS == check.PARTS
+
+
+@pytest.mark.parametrize(
+    ("figure", "code"),
+    [
+        (Figure("speed", 2.0, "x", must=2.5, better="higher"), 1),
+        (Figure("speed", 3.0, "x", must=2.5, aim=4.0, better="higher"), 0),
+        (Figure("speed", 3.0, "x", aim=4.0, better="higher"), 0),
+    ],
+)
+def test_check_ends_with_one_where_what_must_be_met_is_missed(capsys, monkeypatch, figure, code):
+    results = Results("a machine", "2026-01-01", {}, {}, "voxserve check", (figure,))
+    monkeypatch.setattr("voxserve.bench.check.check", lambda *_, **__: results)
+    assert run(capsys, "check")[0] == code

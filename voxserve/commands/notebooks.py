@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from voxserve.core.errors import DeviceUnavailable, InvalidInput
@@ -79,12 +80,23 @@ def _copy(folder: Path, shipped: Path) -> Copied:
         elif old == new or record.get(name) == new:
             copied.kept.append(name)
         else:
-            aside = target.with_name(f"{target.stem}.new{target.suffix}")
+            aside = _aside(target, folder, record)
             shutil.copyfile(source, aside)
+            record[aside.relative_to(folder).as_posix()] = new
             copied.set_aside.append((name, aside.relative_to(folder).as_posix()))
         record[name] = new
     (folder / RECORD).write_text(json.dumps(record, indent=1), encoding="utf-8")
     return copied
+
+
+def _aside(target: Path, folder: Path, record: dict[str, str]) -> Path:
+    """Where a new version goes beside an edited one: over an older one only if that is unedited."""
+    for number in count(1):
+        aside = target.with_name(f"{target.stem}.new{number if number > 1 else ''}{target.suffix}")
+        known = record.get(aside.relative_to(folder).as_posix())
+        if not aside.exists() or _digest(aside) == known:
+            return aside
+    raise AssertionError("counting ended")
 
 
 def _files(shipped: Path) -> Iterator[Path]:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from voxserve.commands.outputs import check_writable
 from voxserve.core import profile as profiles
 from voxserve.core.errors import DeviceUnavailable
 from voxserve.core.profile import Profile, StageTime
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if kind not in ("cpu", "cuda"):
         raise DeviceUnavailable(f"profiling runs on 'cpu' or 'cuda', not on {args.device!r}")
     path = Path(args.output or f"{kind}-{args.model}.json")
+    check_writable(path)
     from voxserve.models import registry
 
     model = registry.load(args.model, args.device, args.weights)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from voxserve.commands.outputs import check_writable
 from voxserve.core.errors import InvalidInput
 from voxserve.core.request import FinishReason
 from voxserve.engine.audio import Audio, write_wav
@@ -43,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     text = _text(args.text)
     wants_sound = args.play or not (args.output or args.stream)
     if args.output not in (None, STDIO):
-        _check_writable(Path(args.output))
+        check_writable(args.output)
     if wants_sound:
         check_output()
     with Engine(args.model, args.device, weights=args.weights, name="say") as engine:
@@ -69,21 +68,13 @@ def _text(words: list[str]) -> str:
     return text
 
 
-def _check_writable(path: Path) -> None:
-    """Finds out before anything is spoken that the result could not be kept."""
-    if path.is_dir():
-        raise InvalidInput(f"{path} is a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise InvalidInput(f"{path}: there is no folder {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InvalidInput(f"{path} cannot be written: permission denied")
-
-
 def _speak(engine: Engine, text: str, args: argparse.Namespace, wants_sound: bool) -> Audio:
     options: dict[str, Any] = {"seed": args.seed, "voice": args.voice, "language": args.language}
     is_heard = wants_sound or args.stream
     with engine.stream(text, listener=is_heard, **options) as stream:
-        with _shown(stream, args.stream) as chunks:
+        # Samples on standard output leave no room there for a table.
+        table = sys.stderr if args.output == STDIO else sys.stdout
+        with _shown(stream, table if args.stream else None) as chunks:
             if wants_sound:
                 play_chunks((chunk.pcm for chunk in chunks), stream.sample_rate_hz)
             else:
@@ -93,11 +84,12 @@ def _speak(engine: Engine, text: str, args: argparse.Namespace, wants_sound: boo
 
 
 @contextmanager
-def _shown(stream: Stream, as_table: bool) -> Iterator[Iterator[DeliveredChunk]]:
-    """The stream's chunks, shown as they pass: a table, or a progress line on a terminal."""
-    if as_table:
-        print("chunk  frames  audio s  arrived s  deadline s  slack ms  stall ms", flush=True)
-        yield (_print_chunk(stream, chunk) for chunk in stream)
+def _shown(stream: Stream, table: IO[str] | None) -> Iterator[Iterator[DeliveredChunk]]:
+    """The stream's chunks, shown as they pass: in a table, or a progress line on a terminal."""
+    if table is not None:
+        header = "chunk  frames  audio s  arrived s  deadline s  slack ms  stall ms"
+        print(header, file=table, flush=True)
+        yield (_print_chunk(stream, chunk, table) for chunk in stream)
         return
     from tqdm import tqdm
 
@@ -106,7 +98,7 @@ def _shown(stream: Stream, as_table: bool) -> Iterator[Iterator[DeliveredChunk]]
         yield (_count_chunk(stream, chunk, bar) for chunk in stream)
 
 
-def _print_chunk(stream: Stream, chunk: DeliveredChunk) -> DeliveredChunk:
+def _print_chunk(stream: Stream, chunk: DeliveredChunk, table: IO[str]) -> DeliveredChunk:
     """One line; times count from the request."""
     assert chunk.deadline_s is not None, "a streamed request has a listener"
     audio_s = len(chunk.pcm) / stream.sample_rate_hz
@@ -116,6 +108,7 @@ def _print_chunk(stream: Stream, chunk: DeliveredChunk) -> DeliveredChunk:
     print(
         f"{chunk.ref.index:5d}  {chunk.ref.num_frames:6d}  {audio_s:7.3f}  {arrived_s:9.3f}"
         f"  {deadline_s:10.3f}  {slack_ms:8.0f}  {chunk.stall_s * 1000:8.0f}",
+        file=table,
         flush=True,
     )
     return chunk

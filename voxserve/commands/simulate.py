@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxserve.commands.outputs import check_writable
 from voxserve.core.errors import InvalidInput
 from voxserve.core.settings import Settings
 
@@ -58,6 +59,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs what was asked for and prints a table; the last line is the answer."""
     settings = parse_settings(args.settings)
+    for path in filter(None, (args.trace, args.json, args.html)):
+        check_writable(path)
     if args.capacity:
         return _capacity(args, settings)
     rates, seeds = _numbers(args.rate, "--rate"), [int(s) for s in _numbers(args.seeds, "--seeds")]
