@@ -27,6 +27,7 @@ STREAM_LEVELS = (3, 6, 10, 14, 18)
 STREAM_SECONDS = 60.0
 # Percent by kind of sentence: must, aim.
 _WER_BOUNDS = {"normal": (5, 3), "number": (10, 5), "long": (8, 4), "short": (20, 5)}
+_WAITING = 16  # prompts without a slot, beside the running requests
 _DECISION_BOUNDS_US = {256: (100, 40), 1024: (150, 60)}
 _START = """
 import json, time
@@ -123,13 +124,15 @@ def start_figures(repeats: int = 3) -> list[Figure]:
 
 
 def decision_figures() -> list[Figure]:
-    """Mean and 99th percentile of one scheduler decision."""
+    """Mean and 99th percentile of one scheduler decision, and the mean while prompts wait."""
     rows: list[Figure] = []
     for running, (must, aim) in _DECISION_BOUNDS_US.items():
         times = measure_decisions(running)
         name = f"one scheduler decision, {running:,} running requests"
         rows.append(Figure(f"{name}, mean", round(times.mean_us, 1), "µs", must, aim))
         rows.append(Figure(f"{name}, 99th percentile", round(times.microseconds(99), 1), "µs"))
+        times = measure_decisions(running, num_waiting=_WAITING)
+        rows.append(Figure(f"{name}, {_WAITING} waiting, mean", round(times.mean_us, 1), "µs"))
     return rows
 
 

@@ -54,14 +54,18 @@ class DecisionTimes:
         return float(self.seconds.mean()) * 1e6
 
 
-def measure_decisions(num_running: int, num_decisions: int = 3000) -> DecisionTimes:
-    """Times decisions of the default policy with the trace on and more prompts always waiting.
+def measure_decisions(
+    num_running: int, num_decisions: int = 3000, num_waiting: int = 0
+) -> DecisionTimes:
+    """Times decisions of the default policy with the trace on.
 
     Args:
         num_running: Requests that run throughout.
         num_decisions: Decisions to time, after a third as many to warm up.
+        num_waiting: Prompts that wait for a slot throughout, so that admission and overload
+            control have work, too.
     """
-    loop = _Loop(num_running)
+    loop = _Loop(num_running, num_waiting)
     warm_up = num_decisions // 3
     while loop.num_running < num_running:
         loop.turn()
@@ -72,7 +76,7 @@ def measure_decisions(num_running: int, num_decisions: int = 3000) -> DecisionTi
 class _Loop:
     """The smallest event loop: ends the job that ends first, and times the decision after it."""
 
-    def __init__(self, num_running: int) -> None:
+    def __init__(self, num_running: int, num_waiting: int) -> None:
         prepared = _prepared(num_running)
         settings = Settings(
             sm_split=Split(100, 32), max_decode_batch=256, max_running=prepared.num_slots
@@ -81,7 +85,7 @@ class _Loop:
         self._scheduler = world.scheduler
         self._now_s = 0.0
         self._ends: list[tuple[float, Job]] = []
-        for request_id in range(num_running):
+        for request_id in range(num_running + num_waiting):
             ramp = (1 + request_id % 10, 10)  # so that not all chunks are ready at once
             spec = RequestSpec(request_id, 0.0, (20,), 10**9, ramp)
             self._scheduler.on_event(0.0, Arrival(spec))
