@@ -50,7 +50,7 @@ def use_threads(count: int) -> None:
     """Makes torch operators called from this thread use `count` threads.
 
     torch keeps the count per thread, but threads born later inherit whichever was set last in the
-    process: a helper thread puts that default back, so that user code stays as fast as it was.
+    process: a short-lived thread puts that default back, so that user code stays as fast as it was.
     """
     if torch.get_num_threads() == count:
         return
