@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from qwen_support import CHECKPOINT, identity_model
+from models.qwen3_tts.qwen_support import CHECKPOINT, identity_model
 
 from voxserve.models import registry
 from voxserve.models.qwen3_tts.model import Qwen3TTS

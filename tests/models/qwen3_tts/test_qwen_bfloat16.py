@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from qwen_support import CHECKPOINT
+from models.qwen3_tts.qwen_support import CHECKPOINT
 
 from voxserve.bench import parity
 from voxserve.models.qwen3_tts.load import load

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from qwen_support import WAVE_TOLERANCE, golden, relative_error, slots_of
+from models.qwen3_tts.qwen_support import WAVE_TOLERANCE, golden, relative_error, slots_of
 
 from voxserve.models.qwen3_tts.codec import MAX_CHUNK_FRAMES, Codec, CodecState
 from voxserve.models.qwen3_tts.model import Qwen3TTS

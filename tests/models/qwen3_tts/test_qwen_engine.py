@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import numpy as np
 import pytest
-from qwen_support import CHECKPOINT
+from models.qwen3_tts.qwen_support import CHECKPOINT
 from waiting import assert_no_threads
 
 from voxserve.core.errors import RequestCancelled, RequestFailed

@@ -11,7 +11,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from qwen_support import CHECKPOINT, GREEDY, WAVE_TOLERANCE, relative_error, slots_of
+from models.qwen3_tts.qwen_support import (
+    CHECKPOINT,
+    GREEDY,
+    WAVE_TOLERANCE,
+    relative_error,
+    slots_of,
+)
 
 from voxserve.models.base import Sampling, SpeechOptions, StateSize
 from voxserve.models.blocks.sampling import SamplingDefaults

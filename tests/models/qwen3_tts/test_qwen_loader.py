@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from qwen_support import CHECKPOINT
+from models.qwen3_tts.qwen_support import CHECKPOINT
 from safetensors.torch import load_file, save_file
 
 from voxserve.core.errors import CheckpointError, DeviceUnavailable, UnknownModel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from qwen_support import (
+from models.qwen3_tts.qwen_support import (
     CPU,
     GREEDY,
     STAGE_TOLERANCE,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from qwen_support import CHECKPOINT, GOLDEN
+from models.qwen3_tts.qwen_support import CHECKPOINT, GOLDEN
 
 from voxserve.core.errors import InvalidInput
 from voxserve.models.base import SpeechOptions

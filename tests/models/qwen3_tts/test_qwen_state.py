@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from qwen_support import CPU, GREEDY, prefill, request_of, slots_of, state_of
+from models.qwen3_tts.qwen_support import CPU, GREEDY, prefill, request_of, slots_of, state_of
 
 from voxserve.core.jobs import RowStatus
 from voxserve.models.base import PreparedRequest, SpeechOptions, StateSize
