@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from voxserve.commands.outputs import check_writable
+from voxserve.core.errors import DeviceUnavailable, InvalidInput
+
+if TYPE_CHECKING:
+    from voxserve.bench.tables import Results
 
 HELP = "measure speed, latency, concurrency and word error rate on this machine"
 PARTS = ("start", "decision", "ttfa", "speed", "streams", "wer")
@@ -35,6 +42,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the table; exit code 1 when a figure that must be met is missed."""
+    if not 0 < args.stream_seconds < math.inf:
+        raise InvalidInput(f"--stream-seconds {args.stream_seconds} is not positive and finite")
     if args.output is not None:
         check_writable(args.output)
     parts = args.only or PARTS
