@@ -88,6 +88,7 @@ class Results:
             for row in self.rows
         )
         text = json.dumps(head, indent=1, default=str)[:-2]
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'{text},\n "rows": [\n{rows}\n ]\n}}\n', encoding="utf-8")
 
 
