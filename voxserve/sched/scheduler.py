@@ -254,6 +254,8 @@ class Scheduler:
         old = board.policy
         new = make_policy(board.settings.policy) if policy is None else policy
         assert isinstance(new, Policy), f"{new!r} is not a Policy"
+        if policy is None and type(new) is type(old):
+            return
         board.policy = new
         if board.record is not None:
             board.record(SettingChange(now_s, "policy", old.name, board.policy.name))
