@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.core.events import Trace
-from voxserve.core.jobs import Cancel, ListenerReport
+from voxserve.core.jobs import Cancel, ListenerReport, PolicyChanged
 from voxserve.core.protocols import EngineStats
 from voxserve.core.settings import Settings, Split
 from voxserve.core.workload import Utterance, Workload
@@ -307,10 +307,20 @@ class Engine:
     def set(self, **changes: Any) -> Settings:
         """Validates and applies live settings; returns the new ones.
 
+        `policy` may also be a policy object, such as an instance of your own subclass of
+        `voxserve.sched.policy.Policy`; a policy's name puts a built-in one back.
+
         Raises:
             InvalidSetting: Says what is possible.
         """
-        return self._service.change(**changes)
+        policy = changes.pop("policy", None)
+        if policy is not None and not isinstance(policy, Policy):
+            changes["policy"] = str(policy)
+        settings = self._service.change(**changes)
+        if policy is not None:
+            own = policy if isinstance(policy, Policy) else None
+            self._service.tell(PolicyChanged(own))
+        return settings
 
     def prepare_split(self, sm_split: str | Split) -> None:
         """Prepares another split of a GPU while it serves; `set(sm_split=...)` takes it then.
