@@ -86,7 +86,6 @@ def test_dialects_follow_their_speakers(tiny: Qwen3TTS) -> None:
         ("Hi.", {"voice": "nobody"}, "no voice 'nobody'; there are vivian, ryan, eric"),
         ("Hi.", {"language": "klingon"}, "no language 'klingon'; there are auto, english"),
         ("Hi.", {"instruct": "slowly " * 300}, "over the limit of 200"),
-        ("Hi.", {"max_frames": 0}, "max_frames is 0"),
     ],
 )
 def test_what_cannot_be_spoken_says_why(

@@ -199,6 +199,4 @@ def _frame_budget(budget: int, options: SpeechOptions) -> int:
     budget = max(budget, options.min_frames or 0)
     if options.max_frames is not None:
         budget = min(budget, options.max_frames)
-    if budget < 1:
-        raise InvalidInput("max_frames is 0; nothing could be spoken")
     return budget
