@@ -1,6 +1,6 @@
 """Stage speed of Qwen3-TTS on one GPU against what is promised, as a results file.
 
-Command: `python -m voxserve.bench.stages --out FILE` (also part of `voxserve check` on a GPU).
+Command: `python -m voxserve.bench.stages --out FILE` (`voxserve check --only gpu` does the same).
 """
 
 from __future__ import annotations
