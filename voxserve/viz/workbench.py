@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import html
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz import export
 from voxserve.viz.controls import Controls
-from voxserve.viz.explain import chunk_words
+from voxserve.viz.explain import chunk_words, cure_words
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.layout import Parts, close_all, header_html
 from voxserve.viz.listen import Listening
@@ -70,6 +72,7 @@ class Workbench:
         self._position = 0
         self._ticks = 0
         self._is_closed = False
+        self._cure = threading.Lock()  # one search at a time: it competes with the engine
         top_rps = engine.prepared.num_slots / 8.0 if max_rate_rps is None else max_rate_rps
         self._parts = Parts(
             self.controls, self.timeline, self.player, self._numbers_view, text, top_rps
@@ -112,7 +115,8 @@ class Workbench:
         self._publisher.close()
         self.listening.stop()
         if self.rate.value:
-            _quietly(lambda: self.engine.load(rate_rps=0.0))
+            with suppress(VoxserveError):  # the engine may have ended before
+                self.engine.load(rate_rps=0.0)
         self.timeline.ended = "This workbench was closed."
         close_all(self.widget)
         if _open.get(self.engine.name) is self:
@@ -170,18 +174,23 @@ class Workbench:
         self._parts.detail.value = words or HINT
 
     def _select(self, request_id: int, index: int) -> None:
-        self._tell(chunk_words(self.engine.trace, request_id, index))
+        story = chunk_words(self.engine.trace, request_id, index)
+        self._tell(story)
+        if "after its deadline" in story and self._cure.acquire(blocking=False):
+            run = self._guarded(lambda _: self._find_cure(story, request_id, index))
+            threading.Thread(target=run, args=(None,), name="voxserve-cure", daemon=True).start()
+
+    def _find_cure(self, story: str, request_id: int, index: int) -> None:
+        """Simulates until a cure is found; the panel may show something else by then."""
+        try:
+            cure = cure_words(self.engine, request_id, index)
+            if self._parts.detail.value == story:
+                self._tell(f"{story} {cure}")
+        finally:
+            self._cure.release()
 
     def _point(self, request_id: int, index: int) -> None:
         self.player.highlight = {"stream": request_id, "chunk": index}
 
     def _on_listener_stall(self, _stream: int, gap_s: float) -> None:
         self.timeline.add_listener_stall(self.engine.now_s(), gap_s)
-
-
-def _quietly(action: Callable[[], Any]) -> None:
-    """Runs what may find the engine already stopped."""
-    try:
-        action()
-    except VoxserveError as error:
-        _log.debug("while closing the workbench: %s", error)
