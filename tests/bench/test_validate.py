@@ -53,6 +53,22 @@ def test_settings_come_from_the_file_whether_text_or_values():
     assert settings.background_batch == 4
 
 
+@pytest.mark.parametrize(
+    ("written", "split"),
+    [
+        ("100/32", "100/32"),
+        ("{'lm_sms': 100, 'codec_sms': 32}", "100/32"),
+        ({"lm_sms": 0, "codec_sms": 0}, "none"),
+        ("none", "none"),
+    ],
+)
+def test_splits_come_in_several_spellings(written, split):
+    profile = round_profile()
+    about = {"settings": {"sm_split": written}}
+    settings = validate.settings_of(about, profile, prepared_of(profile))
+    assert str(settings.sm_split) == split
+
+
 def test_a_sweep_is_predicted(monkeypatch):
     profile = round_profile()
     run = simulate(profile, rate_rps=3.0, seconds=60.0)

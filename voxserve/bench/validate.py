@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import date
@@ -125,12 +126,15 @@ def settings_of(about: dict[str, Any], profile: Profile, prepared: Prepared) -> 
     """The settings a trace was recorded under, as far as the simulated device has them."""
     recorded = cast(dict[str, Any], about.get("settings", {}))
     known = {item.name for item in fields(Settings)}
-    values = {name: _read(value) for name, value in recorded.items() if name in known}
+    values = {name: _read(name, value) for name, value in recorded.items() if name in known}
     return default_settings(profile, prepared).changed(prepared, **values)
 
 
-def _read(value: Any) -> Any:
-    """A setting from a file: numbers and tuples may have been written as text."""
+def _read(name: str, value: Any) -> Any:
+    """A setting from a file: numbers, tuples and splits may have been written in several ways."""
+    if name == "sm_split":
+        sms = [count for count in re.findall(r"\d+", str(value)) if count != "0"]
+        return "/".join(sms) or "none"
     if not isinstance(value, str):
         return value
     try:
