@@ -235,12 +235,17 @@ def _admission_rows(seeds: Sequence[int], workers: int | None) -> list[Figure]:
         rate, admission = float(row.axes["rate_rps"]), str(row.axes["admission"])
         where = f"figure 11, {admission} at {rate:g} requests/s"
         rows.append(
-            Figure(f"{where}, attainment", row.figures["attainment"], "share", better="higher")
+            Figure(
+                f"{where}, attainment",
+                round(row.figures["attainment"], 4),
+                "share",
+                better="higher",
+            )
         )
         if rate == PAST_CAPACITY_RPS:
             told = f"{where}, completed (paper: {PAPER_COMPLETED_RPS[admission]:g})"
             completed = row.figures["completed_rps"]
-            rows.append(Figure(told, completed, "requests/s", better="higher"))
+            rows.append(Figure(told, round(completed, 1), "requests/s", better="higher"))
     return rows
 
 
@@ -272,13 +277,19 @@ def main() -> None:
     parser.add_argument("--only", choices=("paper", "measured"))
     args = parser.parse_args()
     seeds = [int(part) for part in args.seeds.split(",")]
-    command = f"python -m voxserve.bench.validate --seeds {args.seeds}"
+    command = f"python -m voxserve.bench.validate --seeds {args.seeds} --only"
     if args.only != "measured":
-        _write("simulated-paper", paper_rows(seeds, args.workers), PAPER_PROFILE, seeds, command)
+        _write(
+            "simulated-paper",
+            paper_rows(seeds, args.workers),
+            PAPER_PROFILE,
+            seeds,
+            f"{command} paper",
+        )
     if args.only != "paper":
         name = "h200-qwen3-tts-1.7b"
         if rows := measured_rows(profiles.load(name)):
-            _write("simulated-measured", rows, name, seeds, command)
+            _write("simulated-measured", rows, name, seeds, f"{command} measured")
 
 
 def _write(name: str, rows: Sequence[Figure], profile: str, seeds: list[int], command: str) -> None:
