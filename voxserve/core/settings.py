@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, cast
 
 from voxserve.core.errors import InvalidSetting
@@ -138,15 +138,24 @@ class Settings:
         Raises:
             InvalidSetting: Unknown name, wrong type, out of bounds or not prepared.
         """
-        names = [f.name for f in fields(self)]
-        for name in changes:
-            if name not in names:
-                raise InvalidSetting(f"no setting {name!r}; there are {', '.join(names)}")
-        values = {name: _coerced(name, value) for name, value in changes.items()}
+        values = normalised(changes)
         new = replace(self, **values)
         for name in values:
             _check(name, getattr(new, name), prepared)
         return new
+
+
+def normalised(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name in their fields' types, however they were written.
+
+    Raises:
+        InvalidSetting: Unknown name or wrong type.
+    """
+    names = [item.name for item in fields(Settings)]
+    for name in changes:
+        if name not in names:
+            raise InvalidSetting(f"no setting {name!r}; there are {', '.join(names)}")
+    return {name: _coerced(name, value) for name, value in changes.items()}
 
 
 def _coerced(name: str, value: Any) -> Any:
@@ -165,14 +174,20 @@ def _coerced(name: str, value: Any) -> Any:
 def _real(name: str, value: object) -> Real:
     if isinstance(value, bool) or not isinstance(value, Real):  # numpy scalars are Real
         raise InvalidSetting(f"{name}: {value!r} is not a number")
+    try:
+        float(value)
+    except OverflowError:
+        raise InvalidSetting(f"{name}: the number is too large") from None
     return value
 
 
 def _whole(name: str, value: object) -> int:
-    number = float(_real(name, value))
-    if not number.is_integer():  # also refuses NaN and infinities
+    number = _real(name, value)
+    if isinstance(number, Integral):
+        return int(number)
+    if not float(number).is_integer():  # also refuses NaN and infinities
         raise InvalidSetting(f"{name}: {value!r} is not a whole number")
-    return int(number)
+    return int(float(number))
 
 
 def _ramp(value: object) -> tuple[int, ...]:

@@ -8,15 +8,17 @@ import threading
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable
 from dataclasses import dataclass
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from voxserve.core.errors import InvalidInput, InvalidSetting
 from voxserve.core.events import Trace
 from voxserve.core.jobs import Cancel, ListenerReport, PolicyChanged
 from voxserve.core.protocols import EngineStats
-from voxserve.core.settings import Settings, Split
+from voxserve.core.settings import Settings, Split, normalised
 from voxserve.core.workload import Utterance, Workload
 from voxserve.engine import registry
 from voxserve.engine.audio import Audio
@@ -28,6 +30,7 @@ from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.monitor import Monitor
 from voxserve.engine.service import Service, Sink
 from voxserve.engine.stream import AsyncStream, Stream
+from voxserve.sched.policy import Policy
 from voxserve.sched.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -86,11 +89,15 @@ class Engine:
         **settings: Any,
     ) -> Engine:
         config = _config(model, device, policy, weights, settings)
-        with registry.lock:
+        if not isinstance(name, str):
+            raise InvalidInput(f"the engine's name {name!r} is not a text")
+        with registry.lock:  # until it serves: two threads that ask at once get one engine
             running = registry.live(name)
             if running is not None and running._config == config:
                 return running
-        return super().__new__(cls)
+            self = super().__new__(cls)
+            self._make(config, name)
+            return self
 
     def __init__(
         self,
@@ -102,14 +109,15 @@ class Engine:
         weights: str | None = None,
         **settings: Any,
     ) -> None:
-        if hasattr(self, "_config"):
-            return  # the running engine of this name
-        self._config = _config(model, device, policy, weights, settings)
+        """Nothing is left to do: the engine serves already. Shows the arguments."""
+
+    def _make(self, config: _Config, name: str) -> None:
+        self._config = config
         self._clock = MonotonicClock()
         self._ids = itertools.count()
         self.name = name
-        self.model_name = model
-        self.device_name = self._config.device
+        self.model_name = config.model
+        self.device_name = config.device
         self.trace = Trace()
         self._load: BackgroundLoad | None = None
         self.start()
@@ -169,6 +177,12 @@ class Engine:
             self._stop_load()
             self._service.stop()
             self._intake.close()
+
+    def disown(self) -> None:
+        """Ends this copy of the engine in a forked child; the parent's goes on undisturbed."""
+        self._load = None
+        if hasattr(self, "_finalizer") and self._finalizer.detach() is not None:
+            self._service.disown()
 
     @property
     def is_running(self) -> bool:
@@ -247,7 +261,7 @@ class Engine:
 
     def report_listener(self, request_id: int, buffered_s: float) -> None:
         """Tells the scheduler how much audio a real player of a request still has to play."""
-        self._service.tell(ListenerReport(request_id, buffered_s))
+        self._service.tell(ListenerReport(int(request_id), float(buffered_s)))
 
     # --- background load ---------------------------------------------------------------------
 
@@ -260,16 +274,18 @@ class Engine:
                 what is left of it.
 
         Raises:
-            InvalidInput: Unknown workload or a negative rate.
+            InvalidInput: Unknown workload, or a rate that is negative or beyond any device.
         """
-        intake = self._open_intake()
-        if rate_rps == 0:
-            self._stop_load()
-        elif self._load is not None and self._load.is_of(workload):
-            self._load.set_rate(rate_rps)
-        else:
-            self._stop_load()
-            self._load = BackgroundLoad(intake, workload, rate_rps, self.name)
+        with registry.lock:  # one load at a time, and none that starts while the engine stops
+            intake = self._open_intake()
+            if rate_rps == 0:
+                self._stop_load()
+            elif self._load is not None and self._load.is_of(workload):
+                self._load.set_rate(rate_rps)
+            else:
+                new = BackgroundLoad(intake, workload, rate_rps, self.name)  # or the old one stays
+                self._stop_load()
+                self._load = new
 
     def prepare(self, utterance: Utterance, seed: int) -> PreparedRequest:
         """A workload's utterance as a request for `submit`; its length fixed where that is so.
@@ -378,8 +394,14 @@ def _config(
 ) -> _Config:
     if isinstance(policy, str):
         settings, policy = {**settings, "policy": policy}, None
+    if not isinstance(policy, Policy | None):
+        raise InvalidSetting(f"policy {policy!r} is neither a policy's name nor a Policy")
+    if isinstance(weights, PathLike):
+        weights = str(weights)
+    if not isinstance(weights, str | None):
+        raise InvalidInput(f"weights {weights!r} is neither a folder nor a repo id")
     device = resolve_device(device, model)
-    return _Config(model, device, weights, policy, tuple(sorted(settings.items())))
+    return _Config(model, device, weights, policy, tuple(sorted(normalised(settings).items())))
 
 
 def _scheduler(built: Built, settings: Settings, monitor: Monitor, policy: Any) -> Scheduler:

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from voxserve.core.clock import Clock
-from voxserve.core.errors import InvalidInput
+from voxserve.core.errors import EngineStopped, InvalidInput
 from voxserve.core.request import RequestSpec
 from voxserve.core.workload import Utterance
 from voxserve.engine.sentences import text_of
@@ -44,12 +44,25 @@ class Intake:
         prepare_load: PrepareLoad | None = None,
         speaks_ahead: bool = False,
     ) -> None:
-        self.model = model
+        self._model: Preparer | None = model
         self.speaks_ahead = speaks_ahead
         self.prepare_load = prepare_load
         self.service = service
         self.clock = clock
         self._ids = ids
+
+    @property
+    def model(self) -> Preparer:
+        """Prepares the requests.
+
+        Raises:
+            EngineStopped, EngineFailed: The engine no longer serves.
+        """
+        model = self._model
+        if model is None:  # a stream that was made before the end
+            self.service.check_open()
+            raise EngineStopped("the engine was stopped")
+        return model
 
     def prepare(self, text: str | Iterable[str], options: dict[str, Any]) -> PreparedRequest:
         """Checks the options and turns the text into prompt pieces.
@@ -133,7 +146,7 @@ class Intake:
 
     def close(self) -> None:
         """Forgets the model, so that a stream kept in a notebook's history holds no weights."""
-        del self.model
+        self._model = None
         self.prepare_load = None
 
     def _check_length(self, request: PreparedRequest) -> None:
@@ -152,10 +165,9 @@ def collect(text: Iterable[str]) -> str:
     Raises:
         InvalidInput: Not text.
     """
-    try:
-        pieces = list(text)
-    except TypeError:
-        raise InvalidInput(f"text is {text!r}; a string or pieces of one are needed") from None
+    if isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
+        raise InvalidInput(f"text is {text!r}; a string or pieces of one are needed")
+    pieces = list(text)
     for piece in pieces:
         if not isinstance(piece, str):
             raise InvalidInput(f"a piece of the text is {piece!r}, not a string")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
+from numbers import Real
 
 from voxserve.core import workload as workloads
 from voxserve.core.errors import EngineError, InvalidInput
@@ -15,6 +16,8 @@ from voxserve.engine.mailbox import DeliveredChunk
 
 # A thread that waits for a far arrival still notices that its engine was deleted.
 _LOOK_UP_S = 0.25
+# No device comes near; beyond it, counting the arrivals would take all of the host's time.
+MAX_RATE_RPS = 10_000.0
 _log = logging.getLogger("voxserve")
 
 
@@ -75,6 +78,8 @@ class BackgroundLoad:
                     now_s = self._intake.clock.now_s()
                     due, next_s = self._live.due(now_s), self._live.next_s
                 for offered in due:
+                    if self._is_stopping:
+                        break
                     self._submit(offered)
                 self._changed.wait(min(next_s - now_s, _LOOK_UP_S))
                 self._changed.clear()
@@ -108,5 +113,9 @@ class _Unheard:
 
 
 def _check(rate_rps: float) -> None:
-    if not rate_rps > 0:
-        raise InvalidInput(f"a load of {rate_rps} requests per second: 0 or more is needed")
+    if isinstance(rate_rps, bool) or not isinstance(rate_rps, Real):
+        raise InvalidInput(f"a load of {rate_rps!r} requests per second is not a number")
+    if not 0 < rate_rps <= MAX_RATE_RPS:  # also refuses NaN
+        raise InvalidInput(
+            f"a load of {rate_rps} requests per second is outside 0 to {MAX_RATE_RPS:g}"
+        )

@@ -66,11 +66,12 @@ class Mailbox:
         """The next item, or None when there is none yet."""
         return self._items.popleft() if self._items else None
 
-    def wait(self, timeout_s: float) -> None:
-        """Returns when an item is there, the mailbox is closed, or the time is up."""
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until an item is there or the mailbox is closed; False when the time was up."""
         with self._changed:
-            if not self._items and not self._closed:
-                self._changed.wait(timeout_s)
+            if self._items or self._closed:
+                return True
+            return self._changed.wait(timeout_s)
 
     def close(self) -> None:
         """The reader wants nothing more: what is held is dropped and nothing is added."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import TYPE_CHECKING
@@ -26,6 +27,19 @@ def take_name(name: str, engine: Engine) -> None:
     if other is not None and other is not engine:
         other.stop()
     _engines[name] = engine
+
+
+def _forget() -> None:
+    """In a forked child: the engines' threads and whoever held the lock are the parent's."""
+    global lock
+    lock = threading.RLock()
+    for engine in list(_engines.values()):
+        engine.disown()
+    _engines.clear()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+    os.register_at_fork(after_in_child=_forget)
 
 
 def engines() -> dict[str, Engine]:

@@ -151,8 +151,9 @@ class Service:
 
     def tell(self, event: Event) -> None:
         """Passes an event to the scheduler; nothing happens once the engine has ended."""
-        self._inbox.append(event)
-        self._executor.wake()
+        if self._error is None:
+            self._inbox.append(event)
+            self._executor.wake()
 
     def add_text(self, request_id: int, ids: NDArray[np.int32], is_complete: bool) -> None:
         """Adds text tokens to a request whose text is streamed; ignored once it has ended."""
@@ -233,10 +234,30 @@ class Service:
         if self._thread.is_alive():
             raise EngineFailed(f"engine {self._name!r} did not stop in {_STOP_PATIENCE_S:.0f} s")
 
+    def disown(self) -> None:
+        """In a forked child: there is no serving thread here, and its locks may be held."""
+        self._error = EngineStopped(
+            f"engine {self._name!r} serves in the process this one was forked from; "
+            "make a new Engine here"
+        )
+        self._served = {}
+        self._gate = threading.Lock()
+        self._idle = threading.Event()
+        self._idle.set()
+
     @property
     def is_open(self) -> bool:
         """Whether it takes requests."""
         return self._error is None and not self._is_stopping
+
+    def check_not_ended(self) -> None:
+        """Raises what ended the service, if something did; a stop under way is no end yet.
+
+        Raises:
+            EngineStopped, EngineFailed: The engine has ended.
+        """
+        if self._error is not None:
+            raise type(self._error)(str(self._error))
 
     def check_open(self) -> None:
         """Raises what ended the service, if something did.
@@ -244,8 +265,7 @@ class Service:
         Raises:
             EngineStopped, EngineFailed: The engine no longer serves.
         """
-        if self._error is not None:
-            raise type(self._error)(str(self._error))
+        self.check_not_ended()
         if self._is_stopping:
             raise EngineStopped(f"engine {self._name!r} is stopping")
 
@@ -367,8 +387,14 @@ class Service:
             return
         try:
             served.sink.put(item)
-        except Exception:  # border: a reader's code (a closed event loop, say)
-            _log.exception("request %d: its reader failed; the request is cancelled", request_id)
+        except Exception as error:  # border: a reader's code (a closed event loop, say)
+            _log.warning(
+                "request %d is cancelled, its reader failed: %s: %s",
+                request_id,
+                type(error).__name__,
+                error,
+                exc_info=_log.isEnabledFor(logging.DEBUG),
+            )
             served.sink = None
             self._inbox.append(Cancel(request_id))
             self._executor.wake()

@@ -92,7 +92,7 @@ class Reader:
 
     def report(self, buffered_s: float) -> None:
         """Tells the scheduler how much audio a real player still has to play."""
-        self._intake.service.tell(ListenerReport(self.request_id, buffered_s))
+        self._intake.service.tell(ListenerReport(self.request_id, float(buffered_s)))
 
     def audio(self) -> Audio:
         """What was read so far, as one utterance."""
@@ -157,8 +157,8 @@ class Stream(Reader):
                 chunk = self._take()
                 if chunk is not None:
                     return chunk
-                if not self._is_over:
-                    self._mailbox.wait(_SLICE_S)
+                if not self._is_over and not self._mailbox.wait(_SLICE_S):
+                    self._intake.service.check_not_ended()  # in a forked child, no end comes
         except BaseException:  # an interrupt must not leave the request running unheard
             self.cancel()
             raise

@@ -32,11 +32,9 @@ class StreamedText:
     """
 
     def __init__(self, model: SpeechModel, pieces: Iterable[str]) -> None:
-        try:
-            self._pieces = iter(pieces)
-        except TypeError:
-            message = f"text is {pieces!r}; a string or pieces of one are needed"
-            raise InvalidInput(message) from None
+        if isinstance(pieces, bytes | bytearray) or not isinstance(pieces, Iterable):
+            raise InvalidInput(f"text is {pieces!r}; a string or pieces of one are needed")
+        self._pieces = iter(pieces)
         self._model = model
         self._feed = model.open_text()
         self._rest: Any = None  # ids behind the prompt's that are known before the slot is open

@@ -37,6 +37,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -117,13 +118,14 @@ class Sampling:
             ("depth_top_p", 0.0, 1.0),
             ("repetition_penalty", 0.5, 5.0),
         ):
-            value = getattr(self, name)
+            value = _number(name, getattr(self, name))
             if value is not None and not low <= value <= high:
                 raise InvalidInput(f"{name} {value} is outside {low} to {high}")
         for name in ("top_k", "depth_top_k"):
-            value = getattr(self, name)
+            value = _whole(name, getattr(self, name))
             if value is not None and value < 0:
                 raise InvalidInput(f"{name} {value} is negative (0 means all)")
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,36 @@ class SpeechOptions:
     sampling: Sampling = field(default_factory=Sampling)
     max_frames: int | None = None
     min_frames: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, least in (("seed", None), ("max_frames", 1), ("min_frames", 0)):
+            value = _whole(name, getattr(self, name))
+            if value is not None and least is not None and value < least:
+                raise InvalidInput(f"{name} {value} is less than {least}")
+            object.__setattr__(self, name, value)
+        if self.seed is None:
+            raise InvalidInput("seed None is not a whole number")
+        if not isinstance(self.sampling, Sampling):
+            raise InvalidInput(f"sampling {self.sampling!r} is not a Sampling")
+        if not isinstance(self.instruct, str | None):
+            raise InvalidInput(f"instruct {self.instruct!r} is not a text")
+
+
+def _number(name: str, value: Any) -> Any:
+    """Passes numbers, numpy's included, and None."""
+    if value is None or (isinstance(value, Real) and not isinstance(value, bool)):
+        return value
+    raise InvalidInput(f"{name} {value!r} is not a number")
+
+
+def _whole(name: str, value: Any) -> int | None:
+    """A whole number as Python's own, so that no width limits it; None passes."""
+    number = _number(name, value)
+    if number is None or isinstance(number, Integral):
+        return None if number is None else int(number)
+    if not float(number).is_integer():
+        raise InvalidInput(f"{name} {value!r} is not a whole number")
+    return int(number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
