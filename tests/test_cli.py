@@ -261,3 +261,47 @@ def test_check_ends_with_one_where_what_must_be_met_is_missed(capsys, monkeypatc
     results = Results("a machine", "2026-01-01", {}, {}, "voxserve check", (figure,))
     monkeypatch.setattr("voxserve.bench.check.check", lambda *_, **__: results)
     assert run(capsys, "check")[0] == code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "simulate --seeds nan",
+        "simulate --seeds -1",
+        "simulate --seeds 1.5",
+        "simulate --workload burst:0",
+        "simulate --workload burst:99999999999",
+        "plan --rate nan",
+        "plan --rate -1",
+        "bench --rates nan",
+        "bench --rates inf",
+        "bench --seconds inf",
+        "bench --traces -3",
+        "check --stream-seconds nan --only streams",
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(capsys, words):
+    refused(capsys, *words.split())
+
+
+def test_a_workload_file_that_is_no_text_is_refused(capsys, tmp_path):
+    path = tmp_path / "texts"
+    path.write_bytes(b"one\xff\n")
+    assert "UTF-8" in refused(capsys, "simulate", "--workload", f"file:{path}")
+
+
+def test_input_that_is_no_text_is_refused(capsys, monkeypatch):
+    undecodable = io.TextIOWrapper(io.BytesIO(b"one \xff"), encoding="utf-8")
+    monkeypatch.setattr("sys.stdin", undecodable)
+    assert "not utf-8 text" in refused(capsys, "say", "-o", "-")
+
+
+@pytest.mark.parametrize(
+    ("words", "closed", "told"),
+    [("say", "<&-", "the text is empty"), ("say one -o -", ">&-", "standard output is closed")],
+)
+def test_closed_standard_streams_are_told(words, closed, told):
+    line = f'exec "{sys.executable}" -m voxserve {words} {closed}'
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert told in done.stderr

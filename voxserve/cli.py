@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 0 done, 2 for what the user can mend."""
     from voxserve.core.errors import VoxserveError
 
+    _open_closed_streams()
     parser = build_parser()
     args = parser.parse_args(argv)
     if args.version:
@@ -65,6 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (VoxserveError, OSError) as error:
         print(f"voxserve {args.command}: {_one_line(error)}", file=sys.stderr)
         return USAGE_ERROR
+
+
+def _open_closed_streams() -> None:
+    """Standard streams that the caller closed, which Python leaves as None, hold nothing.
+
+    Standard output stays None: a command whose result goes there must refuse, not lose it.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull, encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
 
 
 def _module(name: str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from voxserve.bench.load_sweep import Sweep, SweepPlan
     from voxserve.bench.target import EngineTarget
 
+MAX_RATE_RPS = 10_000.0
 HELP = "offer load and find the SLO capacity"
 
 
@@ -149,8 +151,10 @@ class Bars:
 def _plan(args: argparse.Namespace) -> Callable[[float], SweepPlan]:
     """Checks the numbers now; the TTFA target is known when the engine has started."""
     for name in ("start", "step", "seconds", "seeds", "timeout"):
-        if not getattr(args, name) > 0:
-            raise InvalidInput(f"--{name} {getattr(args, name)} is not positive")
+        if not 0 < getattr(args, name) < math.inf:
+            raise InvalidInput(f"--{name} {getattr(args, name)} is not positive and finite")
+    if args.traces is not None and not 0 < args.traces < math.inf:
+        raise InvalidInput(f"--traces {args.traces} is not positive and finite")
 
     def plan(ttfa_target_s: float) -> SweepPlan:
         from voxserve.bench.load_sweep import SweepPlan
@@ -182,8 +186,8 @@ def _rates(text: str | None) -> list[float]:
         rates = [float(word) for word in words]
     except ValueError:
         raise InvalidInput(f'--rates {text!r} is not like "40 60 80"') from None
-    if any(rate <= 0 for rate in rates):
-        raise InvalidInput(f"--rates {text!r}: a rate is not positive")
+    if not all(0 < rate <= MAX_RATE_RPS for rate in rates):
+        raise InvalidInput(f"--rates {text!r}: a rate is outside 0 to {MAX_RATE_RPS:g}")
     return rates
 
 

@@ -41,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Checks everything that can be checked before the model is loaded, then speaks."""
     text = _text(args.text)
     wants_sound = args.play or not (args.output or args.stream)
+    if args.output == STDIO and sys.stdout is None:
+        raise InvalidInput("standard output is closed; name a file with -o")
     if args.output not in (None, STDIO):
         check_writable(args.output)
     if wants_sound:
@@ -62,7 +64,10 @@ def _text(words: list[str]) -> str:
     elif not words and sys.stdin.isatty():
         raise InvalidInput('no text; try: voxserve say "Hello there." -o hello.wav')
     else:
-        text = sys.stdin.read()
+        try:
+            text = sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise InvalidInput(f"standard input is not {error.encoding} text") from None
     if not text.strip():
         raise InvalidInput("the text is empty")
     return text

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
         check_writable(path)
     if args.capacity:
         return _capacity(args, settings)
-    rates, seeds = _numbers(args.rate, "--rate"), [int(s) for s in _numbers(args.seeds, "--seeds")]
+    rates, seeds = _numbers(args.rate, "--rate"), _seeds(args.seeds)
     if args.trace:
         _save_trace(args, settings, rates, seeds)
     from voxserve.bench.sim_sweep import sweep
@@ -120,6 +120,13 @@ def _numbers(text: str, option: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InvalidInput(f"{option} {text!r} is not a list of numbers like 30,40") from None
+
+
+def _seeds(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise InvalidInput(f"--seeds {text!r} is not a list of whole numbers like 0,1,2")
+    return [int(part) for part in parts]
 
 
 def _one(result: SweepResult) -> str:

@@ -27,6 +27,7 @@ TOKENS_PER_WORD = 1.3
 PROMPT_OVERHEAD_TOKENS = 8
 WARMUP_REQUESTS = 4  # uncounted, before a measured run
 SWEEP_BURST = 64  # discarded burst before a sweep
+MAX_BURST = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,11 +345,16 @@ def find(workload: Workload | str) -> Workload:
     Raises:
         InvalidInput: No such name; lists what there is.
     """
-    if not isinstance(workload, str):
+    if isinstance(workload, Workload):
         return workload
+    if not isinstance(workload, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{workload!r} is neither a workload nor the name of one")
     name, _, argument = workload.partition(":")
     if name == "burst" and (not argument or argument.isdecimal()):
-        return Burst(max(1, int(argument or SWEEP_BURST)))
+        size = int(argument[:9] or SWEEP_BURST)  # nine digits are too many already
+        if not 1 <= size <= MAX_BURST:
+            raise InvalidInput(f"{workload}: a burst has 1 to {MAX_BURST:,} requests")
+        return Burst(size)
     if name == "replay" and argument:
         recorded = trace_file.load(argument)
         return replay(recorded.records, recorded.frame_s, workload)
@@ -358,6 +364,8 @@ def find(workload: Workload | str) -> Workload:
                 return from_lines(file.read().splitlines(), workload)
         except OSError as error:
             raise InvalidInput(f"workload {argument}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise InvalidInput(f"workload {argument}: not a text in UTF-8") from None
     for corpus in (LIBRITTS, SEEDTTS):
         if workload == corpus.name:
             return corpus

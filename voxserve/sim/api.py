@@ -67,6 +67,8 @@ def simulate(
             f"{rate_rps:g} requests/s for {seconds:g} s: both must be positive, and at most "
             f"{MAX_REQUESTS} requests in all"
         )
+    if seed < 0:
+        raise InvalidInput(f"seed {seed} is negative")
     load = workloads.offered(found, rate_rps, seconds, seed)
     if not load:
         raise InvalidInput(f"{found.name} at {rate_rps:g} requests/s offers nothing in {seconds} s")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import islice
 
 from voxserve.core import workload as workloads
+from voxserve.core.errors import InvalidInput
 from voxserve.core.profile import Profile
 from voxserve.core.workload import Workload
 from voxserve.sched.placement import (
@@ -38,7 +40,12 @@ def expected_load(
         workload: Name or workload.
         rate_rps: Target of one GPU, or None for as much as it can carry.
         decode_rows: Rows of a full decode step; those of a fresh device when None.
+
+    Raises:
+        InvalidInput: Unknown workload, or a rate that is not positive and finite.
     """
+    if rate_rps is not None and not 0 < rate_rps < math.inf:
+        raise InvalidInput(f"a target of {rate_rps} requests per second is not positive and finite")
     found = workloads.find(workload)
     sample = list(islice(found.utterances(seed=0), _SAMPLE))
     return ExpectedLoad(
