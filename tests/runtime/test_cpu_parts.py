@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from voxserve.core.chunk import ChunkRef
 from voxserve.core.jobs import CodecJob, DecodeJob, LaneName, Partition
 from voxserve.core.playback import AUDIBLE_LEVEL
-from voxserve.core.settings import Split
+from voxserve.core.settings import Prepared, Split
 from voxserve.runtime.cpu import thread_splits
 from voxserve.runtime.lane import CpuLane, use_threads
 from voxserve.runtime.leading_silence import LeadingSilence
-from voxserve.runtime.measured_cost import MeasuredCost
+from voxserve.runtime.measured_cost import NOTICED, MeasuredCost
 from voxserve.runtime.pcm import to_int16
+from voxserve.sched.estimates import Estimates
 
 RATE_HZ = 1000  # so that a sample is a millisecond
 
@@ -104,13 +105,42 @@ def test_cost_follows_what_jobs_take_and_stays_bounded():
     job = DecodeJob(0, np.zeros(1, np.int32), 1, 0.0, split, Partition.WHOLE)
     for _ in range(100):
         cost.observe(job, 0.020)
-    assert cost.decode_s(1, split, Partition.WHOLE) == pytest.approx(0.020, rel=1e-3)
+    assert cost.decode_s(1, split, Partition.WHOLE) == pytest.approx(0.020, rel=NOTICED)
     assert cost.codec_s(1, 2, split, Partition.WHOLE) == pytest.approx(0.004)
     chunk = ChunkRef(0, 0, 0, 0, 2, False)
     codec = CodecJob(1, LaneName.URGENT, (chunk,), 1, 2, 0.0, split, Partition.WHOLE)
     for _ in range(1000):
         cost.observe(codec, 100.0)
     assert cost.codec_s(1, 2, split, Partition.WHOLE) <= 0.004 * 8
+
+
+def test_the_schedulers_estimates_follow_corrections_and_stand_still_without():
+    cost, split = make_cost(), Split(1, 1)
+    prepared = Prepared(
+        splits=(split,),
+        decode_buckets=(1, 4),
+        codec_buckets=(1, 4),
+        urgent_buckets=(1,),
+        prefill_buckets=(128,),
+        chunk_frames=(2, 10),
+        num_slots=4,
+    )
+    estimates = Estimates(cost, prepared)
+    alone = estimates.alone_s(split, Partition.CODEC)
+    assert estimates.decode_s(1, split, Partition.LM) == pytest.approx(0.010)
+    job = DecodeJob(0, np.zeros(1, np.int32), 1, 0.0, split, Partition.LM)
+    cost.observe(job, 0.0101)  # too little to matter
+    assert cost.revision == 0
+    assert estimates.alone_s(split, Partition.CODEC) is alone
+    for _ in range(100):
+        cost.observe(job, 0.020)
+    assert estimates.decode_s(1, split, Partition.LM) == pytest.approx(0.020, rel=NOTICED)
+    chunk = ChunkRef(0, 0, 0, 0, 2, False)
+    codec = CodecJob(1, LaneName.URGENT, (chunk,), 1, 2, 0.0, split, Partition.WHOLE)
+    for _ in range(100):
+        cost.observe(codec, 0.008)
+    assert estimates.codec_s(1, 2, split, Partition.CODEC) == pytest.approx(0.008, rel=NOTICED)
+    assert estimates.alone_s(split, Partition.CODEC)[2] == pytest.approx(0.008, rel=NOTICED)
 
 
 def tone(milliseconds: int) -> np.ndarray:

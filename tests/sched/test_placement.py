@@ -36,6 +36,8 @@ class Cost:
     codec: float = 0.010
     unsplit: float = 2.0
 
+    revision = 0
+
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
         if partition is Partition.WHOLE or split.is_none:
             return self.lm * (1.0 if partition is Partition.WHOLE else self.unsplit)

@@ -16,7 +16,16 @@ from voxserve.core.settings import Prepared, Settings, Split
 
 
 class CostModel(Protocol):
-    """Estimated seconds of each stage, including host overhead. Deterministic between events."""
+    """Estimated seconds of each stage, including host overhead.
+
+    Corrections by what jobs take come with the events that end jobs; between them the estimates
+    stand still.
+    """
+
+    @property
+    def revision(self) -> int:
+        """Another number once estimates were corrected: what was computed before is stale."""
+        ...
 
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
         """One decode step of `rows` rows."""

@@ -6,7 +6,7 @@ Owns the numbers the scheduler plans with; measuring itself is the executor's.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from voxserve.core.jobs import CodecJob, DecodeJob, Job, Partition, PrefillJob
 from voxserve.core.settings import Split
@@ -15,6 +15,42 @@ from voxserve.core.settings import Split
 # a change of load, so that one job that was preempted by something else moves it little.
 _FOLLOW = 0.1
 _LOWEST, _HIGHEST = 0.25, 8.0
+# Estimates change in steps of this share, so that the scheduler can keep them in between.
+NOTICED = 0.02
+
+
+class Corrections:
+    """Factors that follow what jobs really take, beside whatever else runs.
+
+    Args:
+        follow: Share of an ended job's error that a factor moves by.
+        lowest, highest: Bounds of a factor.
+
+    Attributes:
+        revision: Another number whenever a factor in force has changed.
+    """
+
+    def __init__(self, follow: float, lowest: float, highest: float) -> None:
+        self._follow = follow
+        self._bounds = lowest, highest
+        self._running: dict[Hashable, float] = {}
+        self._in_force: dict[Hashable, float] = {}
+        self.revision = 0
+
+    def of(self, key: Hashable) -> float:
+        """The factor in force; 1 before anything was seen."""
+        return self._in_force.get(key, 1.0)
+
+    def observe(self, key: Hashable, factor: float) -> None:
+        """Takes in what a job took, in multiples of its estimate without corrections."""
+        running = self._running.get(key, 1.0)
+        running += self._follow * (factor - running)
+        lowest, highest = self._bounds
+        self._running[key] = running = min(max(running, lowest), highest)
+        in_force = self.of(key)
+        if abs(running - in_force) > NOTICED * in_force:
+            self._in_force[key] = running
+            self.revision += 1
 
 
 class MeasuredCost:
@@ -39,19 +75,24 @@ class MeasuredCost:
         self._decode = Curve(decode_s)
         self._prefill = Curve(prefill_s)
         self._codec = {frames: Curve(by_rows) for frames, by_rows in sorted(codec_s.items())}
-        self.factors = {"prefill": 1.0, "decode": 1.0, "codec": 1.0}
+        self._corrections = Corrections(_FOLLOW, _LOWEST, _HIGHEST)
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever a correction has moved."""
+        return self._corrections.revision
 
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
         """One decode step of `rows` rows."""
-        return self.factors["decode"] * self._decode.at(rows)
+        return self._corrections.of("decode") * self._decode.at(rows)
 
     def prefill_s(self, num_tokens: int, num_prompts: int, split: Split) -> float:
         """One prefill of `num_tokens` prompt tokens."""
-        return self.factors["prefill"] * self._prefill.at(num_tokens)
+        return self._corrections.of("prefill") * self._prefill.at(num_tokens)
 
     def codec_s(self, rows: int, num_frames: int, split: Split, partition: Partition) -> float:
         """One codec batch of `rows` chunks of `num_frames` frames."""
-        return self.factors["codec"] * self._codec_base(rows, num_frames)
+        return self._corrections.of("codec") * self._codec_base(rows, num_frames)
 
     def observe(self, job: Job, seconds: float) -> None:
         """Corrects the estimates by what an ended job took."""
@@ -61,9 +102,7 @@ class MeasuredCost:
             stage, expected = "prefill", self._prefill.at(job.num_tokens)
         else:
             stage, expected = "codec", self._codec_base(len(job.chunks), _longest(job))
-        error = seconds / expected - self.factors[stage]
-        factor = self.factors[stage] + _FOLLOW * error
-        self.factors[stage] = min(max(factor, _LOWEST), _HIGHEST)
+        self._corrections.observe(stage, seconds / expected)
 
     def _codec_base(self, rows: int, num_frames: int) -> float:
         by_frames = {frames: curve.at(rows) for frames, curve in self._codec.items()}

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from voxserve.core.jobs import CodecJob, DecodeJob, Job, Partition, PrefillJob
 from voxserve.core.settings import Split
-from voxserve.runtime.measured_cost import Curve
+from voxserve.runtime.measured_cost import Corrections, Curve
 
 # A stage's estimate moves by this share of the error of each ended job: measured alone, it runs
 # beside the others, and the surcharge changes with the load within seconds.
@@ -53,8 +53,13 @@ class PartitionCost:
             place: {frames: Curve(points) for frames, points in sorted(by_frames.items())}
             for place, by_frames in codec_s.items()
         }
-        self._factors: dict[tuple[str, Place], float] = {}
+        self._corrections = Corrections(_FOLLOW, _LOWEST, _HIGHEST)
         self._cached: dict[tuple[str, Place, int, int], float] = {}
+
+    @property
+    def revision(self) -> int:
+        """Another number whenever a correction has moved."""
+        return self._corrections.revision
 
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
         """One decode step of `rows` rows."""
@@ -72,13 +77,11 @@ class PartitionCost:
         """Corrects the estimates by what an ended job took on its lane."""
         stage, place, size, frames = _kind(job)
         base_s = self._base(stage, place, size, frames)
-        factor = self._factors.get((stage, place), 1.0)
-        factor += _FOLLOW * (seconds / max(base_s, 1e-6) - factor)
-        self._factors[stage, place] = min(max(factor, _LOWEST), _HIGHEST)
+        self._corrections.observe((stage, place), seconds / max(base_s, 1e-6))
 
     def factor(self, stage: str, place: Place) -> float:
         """What the measured times of a stage are multiplied by now."""
-        return self._factors.get((stage, place), 1.0)
+        return self._corrections.of((stage, place))
 
     def measured_ms(self) -> dict[str, dict[str, float]]:
         """The measured times, for reports: by stage and place, by size, in milliseconds."""

@@ -1,6 +1,6 @@
 """Estimated seconds of the work ahead: the cost model behind bucket look-up and a cache.
 
-The cost model is fixed while serving, so an estimate is computed once per bucket and partition.
+An estimate is computed once per bucket and partition, and again when the cost model was corrected.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ class Estimates:
     def __init__(self, cost: CostModel, prepared: Prepared) -> None:
         self._cost = cost
         self._prepared = prepared
+        self._revision = cost.revision
         self._decode: dict[tuple[int, Split, Partition], float] = {}
         self._codec: dict[tuple[int, int, Split, Partition], float] = {}
         self._alone: dict[tuple[Split, Partition], FloatArray] = {}
 
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
         """A decode step in the bucket that holds `rows`."""
+        self._follow()
         bucket = bucket_for(self._prepared.decode_buckets, rows)
         key = (bucket, split, partition)
         if key not in self._decode:
@@ -44,6 +46,7 @@ class Estimates:
 
     def codec_s(self, rows: int, num_frames: int, split: Split, partition: Partition) -> float:
         """A codec batch in the bucket and frame count that hold it."""
+        self._follow()
         buckets = (
             self._prepared.urgent_buckets
             if partition is Partition.WHOLE and rows <= self._prepared.urgent_buckets[-1]
@@ -58,6 +61,7 @@ class Estimates:
 
     def alone_s(self, split: Split, partition: Partition) -> FloatArray:
         """[frames + 1] float64: one chunk alone, indexed by its number of frames."""
+        self._follow()
         key = (split, partition)
         if key not in self._alone:
             largest = self._prepared.chunk_frames[-1]
@@ -65,3 +69,12 @@ class Estimates:
                 [self.codec_s(1, n, split, partition) for n in range(largest + 1)]
             )
         return self._alone[key]
+
+    def _follow(self) -> None:
+        """Forgets what was computed before the last correction."""
+        revision = self._cost.revision
+        if revision != self._revision:
+            self._revision = revision
+            self._decode.clear()
+            self._codec.clear()
+            self._alone.clear()

@@ -56,7 +56,7 @@ class Scheduler:
     Args:
         prepared: What the device has executables for.
         settings: Settings in force at the start.
-        cost: Estimated seconds of each stage; fixed while serving.
+        cost: Estimated seconds of each stage.
         frame_s: Seconds of audio per frame.
         sample_rate_hz: Of the samples that codec jobs report.
         codec_delay_samples: Samples the codec holds back until its flush.

@@ -140,6 +140,11 @@ class ProfileCost:
         self.contention.measure()
 
     @property
+    def revision(self) -> int:
+        """A profile is never corrected."""
+        return 0
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Every continuation outside the profile, and every default, used so far."""
         return tuple(sorted(self._notes | self.contention.notes))

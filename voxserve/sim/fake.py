@@ -61,6 +61,11 @@ class TableCost:
     codec: tuple[float, float] = (0.002, 0.0)
     partition_factor: float = 4.0
 
+    @property
+    def revision(self) -> int:
+        """A table is never corrected."""
+        return 0
+
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
         """One decode step."""
         return self.decode[0] + self.decode[1] * rows

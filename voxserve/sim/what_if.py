@@ -75,6 +75,11 @@ class FittedCost:
         seen = {(kind, sms) for kind, sms, _ in self._curves}
         return {(JobKind.DECODE, split.lm_sms), (JobKind.CODEC, split.codec_sms)} <= seen
 
+    @property
+    def revision(self) -> int:
+        """Never corrected."""
+        return 0
+
     def decode_s(self, rows: int, split: Split, partition: Partition) -> float:
         """One decode step."""
         return self._at(JobKind.DECODE, _sms(split, partition), 0, rows)
