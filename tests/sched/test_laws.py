@@ -9,7 +9,14 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voxserve.core.jobs import Cancel, ChunkDelivered, Fail, RequestEnded, SettingsChanged
+from voxserve.core.jobs import (
+    Cancel,
+    ChunkDelivered,
+    Fail,
+    RequestEnded,
+    SettingsChanged,
+    TextArrived,
+)
 from voxserve.core.request import RequestState
 from voxserve.core.settings import (
     ADMISSIONS,
@@ -39,6 +46,7 @@ requests = st.lists(
             "max_frames": st.integers(1, 60),
             "chunk_ramp": st.sampled_from([(10,), (2, 4, 10), (4,), (2, 10)]),
             "has_listener": st.booleans(),
+            "text_complete": st.sampled_from((True, True, False)),
         }
     ),
     min_size=1,
@@ -103,6 +111,11 @@ def _world(
     for request_id, request in enumerate(arrivals):
         tokens = tuple(random.randint(1, 30) for _ in request["frames"])
         world.arrive(request_id=request_id, prompt_tokens=tokens, **request)
+        if not request["text_complete"]:
+            for tokens_at_s in (0.0, 0.05, 0.2):
+                later_s = request["at_s"] + tokens_at_s + random.uniform(0.0, 0.05)
+                world.send(later_s, TextArrived(request_id, random.randint(0, 6), False))
+            world.send(request["at_s"] + 0.4, TextArrived(request_id, 0, True))
     current = start
     for at_s, change in sorted(changed, key=lambda item: item[0]):
         current = current.changed(prepared, **change)
