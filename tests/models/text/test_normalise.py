@@ -84,3 +84,9 @@ def test_only_speakable_characters_remain(typed: str) -> None:
     assert not set(spoken) - set("abcdefghijklmnopqrstuvwxyz ,.!?;:'-")
     assert "  " not in spoken
     assert not spoken or spoken[-1] in ".!?"
+
+
+def test_the_notes_of_odd_characters_can_be_printed_anywhere():
+    spoken = normalise("one \ud800\x00\u20e0 two")
+    assert spoken.text == "one two."
+    assert all(note.isprintable() for note in spoken.notes)

@@ -131,6 +131,12 @@ def test_refused(vox_tiny: VoxTiny, text: str, options: dict[str, str], told: st
         vox_tiny.preprocess(text, SpeechOptions(**options))
 
 
+def test_an_instruction_is_not_dropped_silently(vox_tiny: VoxTiny) -> None:
+    asked = vox_tiny.preprocess("Hi", SpeechOptions(instruct="Sing it."))
+    assert "takes no instructions" in asked.notes[-1]
+    assert vox_tiny.preprocess("Hi", SpeechOptions()).notes == ()
+
+
 def test_watchdog_ends_a_piece_over_its_budget(vox_tiny: VoxTiny) -> None:
     state = contract.allocate(vox_tiny, 1)
     job = contract.prepare(vox_tiny, "Open the door.")

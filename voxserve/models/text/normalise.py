@@ -178,5 +178,7 @@ def _notes(unspoken: list[str]) -> tuple[str, ...]:
     if not unspoken:
         return ()
     distinct = list(dict.fromkeys(unspoken))
-    shown = " ".join(distinct[:10]) + (" ..." if len(distinct) > 10 else "")
+    # Half a surrogate pair, a control character: nothing that a terminal or a file could not take.
+    printable = [c if c.isprintable() else ascii(c)[1:-1] for c in distinct[:10]]
+    shown = " ".join(printable) + (" ..." if len(distinct) > 10 else "")
     return (f"left out, no spoken form: {shown} ({len(unspoken)} characters)",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 import torch
@@ -67,7 +68,11 @@ class VoxTiny(SpeechModel):
             raise InvalidInput(f"no voice {options.voice!r}; vox-tiny has {self.info.voices[0]!r}")
         if options.language not in (None, *self.info.languages):
             raise InvalidInput(f"no language {options.language!r}; vox-tiny speaks 'en' only")
-        return self.writer.write(text, options)
+        request = self.writer.write(text, options)
+        if not options.instruct:
+            return request
+        note = "vox-tiny takes no instructions; yours was left out"
+        return replace(request, notes=(*request.notes, note))
 
     def allocate(self, size: StateSize) -> VoxTinyState:
         """See SpeechModel; each slot carries its own full context."""
