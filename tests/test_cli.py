@@ -305,3 +305,9 @@ def test_closed_standard_streams_are_told(words, closed, told):
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert told in done.stderr
+
+
+def test_ctrl_c_while_the_commands_are_imported_is_no_traceback(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "build_parser", lambda: signal.raise_signal(signal.SIGINT))
+    code, out, err = run(capsys, "models")
+    assert (code, out, err) == (cli.INTERRUPTED, "", "voxserve: interrupted\n")

@@ -41,11 +41,22 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 0 done, 2 for what the user can mend."""
+    try:
+        _open_closed_streams()
+        parser = build_parser()
+        return _run(parser, parser.parse_args(argv))
+    except BrokenPipeError:
+        # The reader of a pipe has left; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:  # also while the commands are imported
+        print("voxserve: interrupted", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
     from voxserve.core.errors import VoxserveError
 
-    _open_closed_streams()
-    parser = build_parser()
-    args = parser.parse_args(argv)
     if args.version:
         from voxserve import __version__
 
@@ -57,12 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _module(args.command).run(args)
     except BrokenPipeError:
-        # The reader of a pipe has left; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        print("voxserve: interrupted", file=sys.stderr)
-        return INTERRUPTED
+        raise
     except (VoxserveError, OSError) as error:
         print(f"voxserve {args.command}: {_one_line(error)}", file=sys.stderr)
         return USAGE_ERROR
