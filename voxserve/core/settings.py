@@ -94,6 +94,7 @@ _RANGES_S = {
     "ttfa_target_s": (0.05, 5.0),
 }
 START_ONLY = frozenset({"urgent_batch"})
+MAX_RAMP = 16  # chunk sizes that can differ before the last one repeats
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,10 @@ def _check(name: str, value: Any, prepared: Prepared) -> None:
     elif name == "sm_split":
         _member(name, value, prepared.splits)
     elif name == "chunk_ramp":
+        if len(value) > MAX_RAMP:
+            raise InvalidSetting(
+                f"{name}: {len(value)} sizes; at most {MAX_RAMP}, the last repeats"
+            )
         for frames in value:
             _member(name, frames, prepared.chunk_frames)
     elif name == "max_decode_batch":

@@ -17,14 +17,12 @@ from voxserve.core.chunk import ChunkRef
 from voxserve.core.events import LaneSpan, Record
 from voxserve.core.jobs import CodecJob, Job, LaneName, Notice, Partition, PrefillJob, Role
 from voxserve.core.protocols import CostModel
-from voxserve.core.settings import Prepared, Settings, Split
+from voxserve.core.settings import MAX_RAMP, Prepared, Settings, Split
 from voxserve.sched.estimates import Estimates
 from voxserve.sched.pages import PageAllocator
 from voxserve.sched.policies import make_policy
 from voxserve.sched.policy import Policy
 from voxserve.sched.state import ActiveRequest, IntArray, SlotTable
-
-MAX_RAMP = 16  # chunk sizes that can differ before the last one repeats
 
 
 @dataclass(slots=True, eq=False)
