@@ -60,6 +60,16 @@ def test_seeking_back_shows_what_was_there_then(replay: Replay) -> None:
     assert replay.now_s == pytest.approx(replay._first_s + 1.0)
 
 
+def test_the_sliders_moves_by_the_display_do_not_move_the_playhead(replay: Replay) -> None:
+    replay.seek(2.0)
+    ticks = replay._publisher.num_ticks
+    _until(lambda: replay._publisher.num_ticks > ticks + 3)
+    assert replay.now_s == pytest.approx(replay._first_s + 2.0)
+    assert replay._place.value == pytest.approx(2.0)
+    replay._place.value = 1.0  # the user
+    assert replay.now_s == pytest.approx(replay._first_s + 1.0)
+
+
 def test_a_file_is_read_and_a_second_replay_of_it_closes_the_first(
     saved: SavedTrace, tmp_path: Path
 ) -> None:

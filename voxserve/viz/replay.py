@@ -68,10 +68,11 @@ class Replay:
         self._numbers_view = NumbersView()
         self._lock = threading.Lock()  # the slider's callbacks and the publisher
         self._ticks = 0
+        self._thread_name = f"voxserve-replay-{self.name}"
         self._wall_s = time.monotonic()
         self._rewind(self._first_s)
         self._layout(speed, about)
-        self._publisher = Publisher(self._tick, self._report, f"voxserve-replay-{self.name}")
+        self._publisher = Publisher(self._tick, self._report, self._thread_name)
         _open[self.name] = self
         self._publisher.start()
 
@@ -85,7 +86,8 @@ class Replay:
 
     def seek(self, seconds: float) -> None:
         """Goes to a time after the trace's first record."""
-        self._place.value = seconds
+        with self._lock:
+            self._rewind(self._first_s + seconds)
 
     def close(self) -> None:
         """Ends the display thread and frees the widgets."""
@@ -124,11 +126,12 @@ class Replay:
         self.widget = named("workbench", ipywidgets.VBox(parts))
 
     def _moved(self, change: dict[str, Any]) -> None:
-        """The user moved the slider; the display's own moves stay close to the playhead."""
+        """The user moved the slider."""
+        if threading.current_thread().name == self._thread_name:
+            return  # the display follows the playhead
         target_s = self._first_s + float(change["new"])
         with self._lock:
-            if abs(target_s - self.now_s) > 0.05:
-                self._rewind(target_s)
+            self._rewind(target_s)
 
     def _rewind(self, now_s: float) -> None:
         """Starts over from an empty view up to `now_s`."""
@@ -162,8 +165,8 @@ class Replay:
                     self._play.value = False
             self.timeline.publish(self._trace, self.now_s)
             now_s = self.now_s
+            self._place.value = now_s - self._first_s
             summary = self._numbers.summary(now_s, self._target_s)
-        self._place.value = now_s - self._first_s
         if self._ticks % NUMBERS_EVERY == 0:
             self._numbers_view.show(tiles(summary, self._stats(now_s), self._target_s))
         self._ticks += 1

@@ -80,7 +80,7 @@ function drawEmpty(g, box, theme) {
   g.textBaseline = "middle";
   g.fillStyle = theme.faint;
   const row = box.lanes[1];
-  g.fillText("Nothing ran in this window. Press Speak, or raise the rate.", (box.left + box.right) / 2, row.y + row.h / 2);
+  g.fillText("Nothing ran in this window.", (box.left + box.right) / 2, row.y + row.h / 2);
 }
 
 function drawSpans(g, box, spans, view, theme) {
