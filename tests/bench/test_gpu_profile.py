@@ -11,8 +11,8 @@ import pytest
 
 from voxserve.bench import gpu_profile, stages
 from voxserve.bench.gpu_profile import profile_gpu
-from voxserve.bench.gpu_stages import Timing
 from voxserve.bench.split_chart import save_split_chart, split_table
+from voxserve.bench.timing import Timing
 from voxserve.core import profile as profiles
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.profile import HostTime

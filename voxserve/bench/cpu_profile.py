@@ -10,9 +10,8 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import date
 from queue import SimpleQueue
 from typing import Any
@@ -22,6 +21,7 @@ import torch
 from tqdm import tqdm
 
 from voxserve.bench import machine
+from voxserve.bench.timing import Timing, stage_time
 from voxserve.core.profile import HostTime, Profile, StageTime
 from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions, StateSize
 from voxserve.runtime.cpu import prepared_for
@@ -36,16 +36,6 @@ SPLIT = "1/1"
 HAND_OVERS = 200
 MAX_FRAMES = 64
 MAX_STEPS = MAX_FRAMES - 4
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of repeated calls."""
-
-    median_s: float
-    p10_s: float
-    p90_s: float
-    samples: int
 
 
 class Stages:
@@ -141,13 +131,13 @@ def _num_times() -> int:
 def _all_times(stages: Stages) -> Iterator[StageTime]:
     for threads in (1, 0):
         for rows in ROWS:
-            yield _time("decode", rows, _repeat(stages.decode(rows), threads), threads)
+            yield stage_time("decode", rows, _repeat(stages.decode(rows), threads), threads)
             for frames in FRAMES:
                 timing = _repeat(stages.codec(rows, frames), threads)
-                yield _time("codec", rows, timing, threads, frames=frames)
+                yield stage_time("codec", rows, timing, threads, frames=frames)
     for rows in (1, 2, 4):
         timing = _repeat(stages.prefill(rows), 1)
-        yield _time("prefill", rows, timing, 0, tokens=rows * stages.prompt_tokens)
+        yield stage_time("prefill", rows, timing, 0, tokens=rows * stages.prompt_tokens)
     yield from _beside_times(stages)
 
 
@@ -166,7 +156,7 @@ def _beside_times(stages: Stages) -> Iterator[StageTime]:
             return _repeat(call, 1)
 
     def beside(stage: str, lane: str, rows: int, timing: Timing, *names: str, **sizes: int):
-        return _time(stage, rows, timing, beside=names, lane=lane, split=SPLIT, **sizes)
+        return stage_time(stage, rows, timing, beside=names, lane=lane, split=SPLIT, **sizes)
 
     codec = stages.codec(rows, FRAMES[-1])
     alone = {"sms": 1}
@@ -180,34 +170,6 @@ def _beside_times(stages: Stages) -> Iterator[StageTime]:
     for frames in FRAMES:
         timing = timed(stages.codec(1, frames), "decode", "background")
         yield beside("codec", "urgent", 1, timing, "decode", "background", frames=frames)
-
-
-def _time(
-    stage: str,
-    rows: int,
-    timing: Timing,
-    sms: int = 0,
-    *,
-    tokens: int = 0,
-    frames: int = 0,
-    beside: Iterable[str] = (),
-    lane: str = "",
-    split: str = "",
-) -> StageTime:
-    return StageTime(
-        stage=stage,
-        rows=rows,
-        seconds=timing.median_s,
-        sms=sms,
-        tokens=tokens,
-        frames=frames,
-        beside=tuple(beside),
-        lane=lane,
-        split=split,
-        p10_s=timing.p10_s,
-        p90_s=timing.p90_s,
-        samples=timing.samples,
-    )
 
 
 def _repeat(call: Callable[[], None], threads: int) -> Timing:

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from voxserve.bench.gpu_stages import CONTEXT_TOKENS, PROMPT_TOKENS, GpuStages, Stage, Timing
+from voxserve.bench.gpu_stages import CONTEXT_TOKENS, PROMPT_TOKENS, GpuStages, Stage
 from voxserve.bench.machine import versions
+from voxserve.bench.timing import stage_time
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.profile import HostTime, Profile, StageTime
-from voxserve.core.settings import Prepared, Split
+from voxserve.core.settings import Split
 from voxserve.engine.clock import MonotonicClock
 from voxserve.models.base import SpeechModel
-from voxserve.runtime.cuda import KV_PAGE_TOKENS, Capacity
+from voxserve.runtime.capacity import Capacity
+from voxserve.runtime.cuda import prepared_for
 from voxserve.runtime.executables import Sizes
 from voxserve.runtime.partition import possible_splits
 
@@ -69,7 +71,7 @@ def profile_gpu(
         num_sms=num_sms,
         frame_s=info.frame_s,
         sample_rate_hz=info.sample_rate_hz,
-        prepared=_prepared(model, sizes, (Split(), *splits)),
+        prepared=prepared_for(model, (Split(), *splits), sizes, Capacity()),
         host=host,
         times=tuple(times),
         created=datetime.now(UTC).date().isoformat(),
@@ -81,24 +83,6 @@ def profile_gpu(
     )
 
 
-def _prepared(model: SpeechModel, sizes: Sizes, splits: tuple[Split, ...]) -> Prepared:
-    capacity = Capacity()
-    return Prepared(
-        splits=splits,
-        decode_buckets=sizes.decode,
-        codec_buckets=sizes.codec,
-        urgent_buckets=sizes.urgent,
-        prefill_buckets=sizes.prefill,
-        chunk_frames=sizes.chunk_frames,
-        num_slots=capacity.num_slots,
-        num_kv_pages=capacity.num_kv_pages,
-        kv_page_tokens=KV_PAGE_TOKENS,
-        max_context_tokens=model.info.max_context_tokens,
-        lm_depth=2,
-        max_request_frames=capacity.max_frames,
-    )
-
-
 def _whole_times(stages: GpuStages, sizes: Sizes) -> Iterator[StageTime]:
     """What runs on the whole GPU whatever the split: prefills and urgent batches."""
     for tokens in sizes.prefill:
@@ -106,22 +90,22 @@ def _whole_times(stages: GpuStages, sizes: Sizes) -> Iterator[StageTime]:
         if rows == 0:
             continue
         timing = stages.alone(stages.prefill(rows), REPLAYS)
-        yield _time("prefill", rows, timing, tokens=rows * PROMPT_TOKENS)
+        yield stage_time("prefill", rows, timing, tokens=rows * PROMPT_TOKENS)
     for frames in sizes.chunk_frames:
         for rows in sizes.urgent:
             timing = stages.alone(_urgent(stages, rows, frames), REPLAYS)
-            yield _time("codec", rows, timing, frames=frames)
+            yield stage_time("codec", rows, timing, frames=frames)
 
 
 def _split_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[StageTime]:
     longest = sizes.chunk_frames[-1]
     for rows in reversed(sizes.decode):
         timing = stages.alone(_decode(stages, rows, split), REPLAYS)
-        yield _time("decode", rows, timing, split.lm_sms)
+        yield stage_time("decode", rows, timing, split.lm_sms)
     done = sizes.urgent if split.is_none else ()
     for rows in reversed([rows for rows in sizes.codec if rows not in done]):
         timing = stages.alone(_background(stages, rows, longest, split), REPLAYS)
-        yield _time("codec", rows, timing, split.codec_sms, frames=longest)
+        yield stage_time("codec", rows, timing, split.codec_sms, frames=longest)
 
 
 def _beside_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[StageTime]:
@@ -133,11 +117,11 @@ def _beside_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[Sta
     for rows in _BESIDE_DECODE:
         timing = stages.beside(_decode(stages, rows, split), {batch: batch_s}, REPLAYS)
         beside = ("background",)
-        yield _time("decode", rows, timing, split.lm_sms, beside=beside, lane="lm", split=name)
+        yield stage_time("decode", rows, timing, split.lm_sms, beside=beside, lane="lm", split=name)
     for rows in _BESIDE_CODEC:
         stage = _background(stages, rows, longest, split)
         timing = stages.beside(stage, {step: step_s}, 5)
-        yield _time(
+        yield stage_time(
             *("codec", rows, timing, split.codec_sms),
             frames=longest,
             beside=("decode",),
@@ -147,10 +131,14 @@ def _beside_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[Sta
     for rows in (1, 8):
         timing = stages.urgent_beside(_urgent(stages, rows, longest), [step, batch], REPLAYS)
         beside = ("decode", "background")
-        yield _time("codec", rows, timing, frames=longest, beside=beside, lane="urgent", split=name)
+        yield stage_time(
+            "codec", rows, timing, frames=longest, beside=beside, lane="urgent", split=name
+        )
     timing = stages.beside(stages.prefill(4), {batch: batch_s}, REPLAYS)
     tokens = 4 * PROMPT_TOKENS
-    yield _time("prefill", 4, timing, tokens=tokens, beside=("background",), lane="lm", split=name)
+    yield stage_time(
+        "prefill", 4, timing, tokens=tokens, beside=("background",), lane="lm", split=name
+    )
 
 
 def _decode(stages: GpuStages, rows: int, split: Split) -> Stage:
@@ -179,31 +167,3 @@ def _host_time(stages: GpuStages, launches: int = 30) -> HostTime:
     torch.cuda.synchronize()
     median, p90 = (float(f"{value:.3g}") for value in np.percentile(seconds, (50, 90)))
     return HostTime(median, p90, note="launching a decode step of 256 rows")
-
-
-def _time(
-    stage: str,
-    rows: int,
-    timing: Timing,
-    sms: int = 0,
-    *,
-    tokens: int = 0,
-    frames: int = 0,
-    beside: tuple[str, ...] = (),
-    lane: str = "",
-    split: str = "",
-) -> StageTime:
-    return StageTime(
-        stage=stage,
-        rows=rows,
-        seconds=timing.median_s,
-        sms=sms,
-        tokens=tokens,
-        frames=frames,
-        beside=beside,
-        lane=lane,
-        split=split,
-        p10_s=timing.p10_s,
-        p90_s=timing.p90_s,
-        samples=timing.samples,
-    )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from voxserve.bench.timing import Timing
 from voxserve.core.chunk import ChunkRef
 from voxserve.core.clock import Clock
 from voxserve.core.jobs import LaneName, Partition
@@ -29,21 +30,6 @@ _PAGES_PER_SLOT = 4
 _MAX_FRAMES = 512
 _FIRST_FRAME = 100  # of timed chunks: past the codec's window, so that all of it is attended to
 _TEXT = "A sentence."
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds of repeated replays.
-
-    Attributes:
-        median_s, p10_s, p90_s: Of the samples.
-        samples: How many.
-    """
-
-    median_s: float
-    p10_s: float
-    p90_s: float
-    samples: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -97,7 +97,7 @@ class CudaExecutor:
         self._capturing = threading.Lock()
         self.frame_s = model.info.frame_s
         self.sample_rate_hz = model.info.sample_rate_hz
-        self.prepared = _prepared(model, splits, sizes, capacity)
+        self.prepared = prepared_for(model, splits, sizes, capacity)
         self.defaults = _defaults(self.prepared, splits[0])
         self._has_pages = capacity.num_kv_pages > 0
         try:
@@ -330,9 +330,10 @@ class CudaExecutor:
             raise EngineFailed(f"the device is in error: {_told(found)}") from error
 
 
-def _prepared(
+def prepared_for(
     model: SpeechModel, splits: tuple[Split, ...], sizes: Sizes, capacity: Capacity
 ) -> Prepared:
+    """What a GPU with these executables and pools can be set to."""
     return Prepared(
         splits=splits,
         decode_buckets=sizes.decode,
