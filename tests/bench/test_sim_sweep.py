@@ -81,3 +81,14 @@ def test_plan_ranks_and_checks():
     assert "both" in result.table()
     with pytest.raises(InvalidInput, match="1 to 64"):
         plan(round_profile(), 0)
+
+
+def test_what_cannot_be_run_is_refused():
+    with pytest.raises(InvalidInput, match="no seeds"):
+        sweep(round_profile(), seeds=())
+    with pytest.raises(InvalidInput, match="threshold"):
+        find_capacity(round_profile(), thresholds=())
+    with pytest.raises(InvalidInput, match="negative"):
+        sweep(round_profile(), seeds=(-1,), seconds=1.0, workers=1, progress=False)
+    with pytest.raises(InvalidSetting, match="policy 5"):
+        simulate(round_profile(), policy=5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 
 from voxserve.core import trace_file
@@ -60,8 +62,30 @@ def test_round_trip(tmp_path):
     assert trace_file.load(tmp_path / "plain") == trace
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b'{"format": "other"}\n', b"\x1f\x8bnothing"])
-def test_other_files_are_refused(tmp_path, content):
+HEADER = trace_file.to_bytes(SavedTrace((), 0.08, 24_000))
+PACKED = gzip.compress(trace_file.to_bytes(SavedTrace(RECORDS, 0.08, 24_000)), mtime=0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"5",
+        b"[" * 100_000,
+        b"\xff" * 100_000,
+        b'{"format": "other"}\n',
+        b"\x1f\x8bnothing",
+        PACKED[: len(PACKED) // 2],
+        PACKED[:40] + bytes(40) + PACKED[80:],
+        HEADER.replace(b"0.08", b"NaN"),
+        HEADER.replace(b"0.08", b'"x"'),
+        *(HEADER + row for row in (b"5\n", b"[]\n", b"{}\n", b'{"type": "Nothing"}\n')),
+    ],
+)
+def test_other_and_damaged_files_are_refused(tmp_path, content):
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(InvalidInput, match="trace"):
+    with pytest.raises(InvalidInput, match="trace") as told:
         trace_file.load(tmp_path / "x")
+    assert len(str(told.value)) < 500

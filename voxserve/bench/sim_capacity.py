@@ -10,6 +10,7 @@ from typing import Any
 
 from voxserve.bench.workers import Pool
 from voxserve.core import profile as profiles
+from voxserve.core.errors import InvalidInput
 from voxserve.core.profile import Profile
 from voxserve.core.slo import Outcome, capacity_rps, summarise
 from voxserve.core.workload import Workload
@@ -112,6 +113,8 @@ def find_capacity(
         start_rps: Where to start; estimated from the profile when None.
         settings: By name.
     """
+    if not seeds or not thresholds:
+        raise InvalidInput("at least one seed and one threshold are needed")
     call: dict[str, Any] = {**settings, "profile": profile, "workload": workload}
     call["seconds"] = seconds
     start = start_rps or expected_rps(profile, settings)

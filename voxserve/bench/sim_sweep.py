@@ -14,6 +14,7 @@ from typing import Any, cast
 from tqdm import tqdm
 
 from voxserve.bench.workers import Pool
+from voxserve.core.errors import InvalidInput
 from voxserve.core.profile import Profile
 from voxserve.core.slo import Outcome, summarise
 from voxserve.core.workload import Workload
@@ -106,6 +107,8 @@ def sweep(
     Raises:
         InvalidInput, InvalidSetting: As `voxserve.simulate`.
     """
+    if not seeds:
+        raise InvalidInput("no seeds: at least one run is needed")
     asked: dict[str, Any] = {"profile": profile, "workload": workload, "rate_rps": rate_rps}
     asked |= settings
     axes = {name: cast(list[Any], v) for name, v in asked.items() if isinstance(v, list)}

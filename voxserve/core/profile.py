@@ -167,10 +167,10 @@ def load(name_or_path: str | Path) -> Profile:
             )
         path = PROFILES_DIR / f"{fits[0]}.json"
     try:
-        data = json.loads(path.read_text())
+        data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInput(f"profile {path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"profile {path}: not JSON ({error})") from None
     return from_json(data, str(path))
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import types
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -22,6 +24,16 @@ from voxserve.core.events import Record
 
 FORMAT = "voxserve-trace"
 VERSION = 1
+# What decompressing, decoding, parsing or building records of other or damaged bytes ends in.
+_DAMAGE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    RecursionError,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +83,9 @@ def load(path: str | Path) -> SavedTrace:
         return from_bytes(raw)
     except OSError as error:
         raise InvalidInput(f"trace {path}: {error.strerror or error}") from None
-    except (ValueError, LookupError, TypeError, EOFError) as error:
-        raise InvalidInput(f"trace {path}: not a saved trace ({error!r})") from None
+    except _DAMAGE as error:
+        why = f"{type(error).__name__}: {error}"  # the text alone may be a bare number or name
+        raise InvalidInput(f"trace {path}: not a saved trace ({why})") from None
 
 
 def from_bytes(raw: bytes) -> SavedTrace:
@@ -85,6 +98,9 @@ def from_bytes(raw: bytes) -> SavedTrace:
     header = json.loads(lines[0])
     if header.get("format") != FORMAT or header.get("version") != VERSION:
         raise ValueError(f'the first line is not "format": "{FORMAT}", "version": {VERSION}')
+    for name in ("frame_s", "sample_rate_hz"):
+        if not 0 < header[name] < math.inf:  # also refuses NaN
+            raise ValueError(f"{name} is {header[name]!r}")
     records = tuple(_from_json(json.loads(line)) for line in lines[1:])
     return SavedTrace(records, header["frame_s"], header["sample_rate_hz"], header["about"])
 

@@ -7,10 +7,11 @@ from typing import Any
 
 from voxserve.core import profile as profiles
 from voxserve.core import workload as workloads
-from voxserve.core.errors import InvalidInput
+from voxserve.core.errors import InvalidInput, InvalidSetting
 from voxserve.core.profile import Profile
 from voxserve.core.settings import Settings
 from voxserve.core.workload import Workload
+from voxserve.sched.policy import Policy
 from voxserve.sim.device import default_settings, prepared_of
 from voxserve.sim.simulator import SimulationResult, simulate_load
 
@@ -56,6 +57,8 @@ def simulate(
     """
     if isinstance(policy, str):
         changes, policy = {**changes, "policy": policy}, None
+    if not isinstance(policy, Policy | None):
+        raise InvalidSetting(f"policy {policy!r} is neither a policy's name nor a Policy")
     if not isinstance(profile, Profile):
         profile = profiles.load(profile)
     prepared = prepared_of(profile)
