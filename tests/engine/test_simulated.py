@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from fake_model import FRAME_SAMPLES, SAMPLE_RATE_HZ, FakeModel
 from sim_profiles import round_profile
-from waiting import assert_no_threads
+from waiting import assert_no_threads, voxserve_threads, wait_for
 
 from voxserve.core import profile as profiles
-from voxserve.core.errors import DeviceUnavailable, InvalidInput
+from voxserve.core.errors import DeviceUnavailable, EngineStopped, InvalidInput
 from voxserve.engine.build import resolve_device
 from voxserve.engine.engine import Engine
 from voxserve.models import registry
@@ -53,6 +54,27 @@ def test_a_text_is_spoken_once(engine):
     first, second = (engine.say(TEXT, listener=True) for _ in range(2))
     assert first.notes == second.notes
     assert np.array_equal(first.pcm, second.pcm)
+
+
+def test_texts_that_wait_to_be_spoken_end_with_the_engine(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "load", lambda *_: FakeModel(step_s=0.05))
+    engine = Engine(device=write(tmp_path / "p.json"), name="sim")
+    told: list[str] = []
+
+    def say(seed: int) -> None:
+        with pytest.raises(EngineStopped) as error:
+            engine.say(TEXT * 20, seed=seed)
+        told.append(str(error.value))
+
+    readers = [threading.Thread(target=say, args=(seed,)) for seed in range(3)]
+    for reader in readers:
+        reader.start()
+    wait_for(lambda: "voxserve-sim-voice-engine" in voxserve_threads())
+    engine.stop()
+    for reader in readers:
+        reader.join(20.0)
+    assert set(told) == {"engine 'sim' was stopped; call start() or make a new Engine"}
+    assert_no_threads()
 
 
 def test_a_stall_of_the_simulation_is_heard(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.core.clock import Clock
-from voxserve.core.errors import InvalidInput, RequestFailed
+from voxserve.core.errors import EngineStopped, InvalidInput, RequestFailed
 from voxserve.core.events import Trace
 from voxserve.core.jobs import Cancel, RequestEnded
 from voxserve.core.request import RequestState
@@ -66,7 +66,10 @@ class Renderer:
         self._model = model
         self._clock = clock
         self._name = f"{name}-voice"
+        self._stopped = f"engine {name!r} was stopped; call start() or make a new Engine"
         self._lock = threading.Lock()
+        self._gate = threading.Lock()  # the start of the lanes and their end
+        self._is_closed = False
         self._intake: Intake | None = None
         self._spoken: OrderedDict[tuple[str, SpeechOptions], RenderedRequest] = OrderedDict()
         self.info = replace(
@@ -95,17 +98,21 @@ class Renderer:
 
     def close(self) -> None:
         """Ends the lanes that speak; a text being spoken ends with an error."""
-        intake, self._intake = self._intake, None
+        with self._gate:
+            self._is_closed = True  # a text that waited for its turn must not start them again
+            intake, self._intake = self._intake, None
         if intake is not None:
             intake.service.stop()
         self._spoken.clear()
 
     def _speak(self, text: str, options: SpeechOptions) -> RenderedRequest:
         prepared = self._model.preprocess(text, options)
-        if self._intake is None:
-            self._intake = _cpu_intake(self._model, self._clock, self._name)
-        start_s = self._clock.now_s()
-        pcm = self._read(self._intake, prepared, start_s)
+        try:
+            intake = self._voice()
+            start_s = self._clock.now_s()
+            pcm = self._read(intake, prepared, start_s)
+        except EngineStopped:  # of the lanes here, which users do not know
+            raise EngineStopped(self._stopped) from None
         if len(pcm) == 0:
             raise InvalidInput(f"{self.info.name} made no sound of {text!r}")
         seconds = self._clock.now_s() - start_s
@@ -119,6 +126,15 @@ class Renderer:
             notes=(*prepared.notes, note),
             pcm=pcm,
         )
+
+    def _voice(self) -> Intake:
+        """The lanes that speak, started with the first text."""
+        with self._gate:
+            if self._is_closed:
+                raise EngineStopped(self._stopped)
+            if self._intake is None:
+                self._intake = _cpu_intake(self._model, self._clock, self._name)
+            return self._intake
 
     def _read(self, intake: Intake, prepared: PreparedRequest, start_s: float) -> NDArray[np.int16]:
         """All samples of a request served on the CPU; says so when it takes a while."""
