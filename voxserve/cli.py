@@ -1,4 +1,4 @@
-"""The `voxserve` command: one module of `voxserve.commands` per subcommand, imported when used."""
+"""The `voxserve` command: one module of `voxserve.commands` per subcommand."""
 
 from __future__ import annotations
 

@@ -184,11 +184,6 @@ class Scheduler:
         return int(np.count_nonzero(table.is_active | table.is_pending))
 
     @property
-    def num_draining(self) -> int:
-        """Requests whose frames are complete and whose chunks are not."""
-        return len(self.board.requests) - self.num_waiting - self.num_running
-
-    @property
     def num_ready_chunks(self) -> int:
         """Chunks that are ready and undelivered, those in flight included."""
         table = self.board.table

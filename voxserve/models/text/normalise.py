@@ -158,7 +158,7 @@ def _letters(line: str) -> tuple[str, list[str]]:
 
 def _tidy(line: str) -> str:
     """One space between words, one mark at a time, none at the start."""
-    line = re.sub(r"(?<![a-z])-+|-+(?![a-z])", lambda m: ", " if len(m.group()) else "", line)
+    line = re.sub(r"(?<![a-z])-+|-+(?![a-z])", ", ", line)
     line = re.sub(r"(?<![a-z])'+(?![a-z])", " ", line)
     line = re.sub(r"\s+", " ", line)
     line = re.sub(r" (?=[,.!?;:])", "", line)

@@ -8,7 +8,6 @@ from typing import Any
 
 from voxserve.core.errors import CheckpointError
 
-RMS_EPS = 1e-6
 LAYER_NORM_EPS = 1e-5
 
 
