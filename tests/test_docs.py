@@ -23,7 +23,7 @@ def terminal_lines() -> list[str]:
 
 
 def test_readme_has_the_two_commands():
-    assert 'pip install . && voxserve lab\n' in blocks("bash")
+    assert "pip install . && voxserve lab\n" in blocks("bash")
     assert 'pip install -e ".[test]" && pytest\n' in blocks("bash")
 
 
