@@ -1,6 +1,6 @@
 """What each mechanism of the scheduler is worth: the same load, one mechanism after the other.
 
-Capacities in virtual time on two cost tables (the paper's stage figures, and plain H200 figures),
+Capacities in virtual time on two cost tables (the paper's stage figures, and today's H200 profile),
 what the policies are worth, and what happens past capacity with each kind of overload control.
 """
 
@@ -19,7 +19,7 @@ from voxserve.sim.simulator import SimulationResult
 # Profile -> split, a rate near the capacities, and an offered rate past all of them.
 TABLES: dict[str, tuple[str, float, float]] = {
     "h100-qwen3-tts-1.7b-paper": ("100/32", 44.0, 80.0),
-    "h200-qwen3-tts-1.7b": ("68/64", 44.0, 80.0),
+    "h200-qwen3-tts-1.7b": ("68/64", 204.0, 320.0),
 }
 _OFF: dict[str, Any] = {"overload": "off"}
 _FIRST: dict[str, Any] = {"admission": "prefill_first", **_OFF}
