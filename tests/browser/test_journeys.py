@@ -150,7 +150,7 @@ def test_a_restarted_kernel_is_shown(page: lab.Page, open_bench: Callable[..., s
       window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }""")
     page.wait_for_function(
         """() => { const gone = document.querySelector('.vs-gone');
-        return !gone || (!gone.hidden && gone.textContent.includes('Re-run')) }""",
+        return gone && !gone.hidden && gone.textContent.includes('Re-run') }""",
         timeout=20_000,
     )
 

@@ -76,6 +76,7 @@ def test_streams_of_many_threads_do_not_mix(make):
         thread.start()
     for thread in threads:
         thread.join()
+    assert sorted(results) == list(range(12))
     for seed, pcm in results.items():
         assert np.array_equal(pcm, expected_pcm(TEXT, seed=seed))
 
