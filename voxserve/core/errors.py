@@ -9,7 +9,6 @@ VoxserveError
 ├── EngineError
 │   ├── EngineStopped     the engine was stopped; start it or make a new one
 │   └── EngineFailed      the engine ended because of an internal or device error
-├── LawBroken             a policy broke a law of scheduling (sched.invariants)
 └── RequestError
     ├── RequestCancelled  the request was cancelled
     ├── RequestRejected   refused at arrival (overload, too long for the pools)
