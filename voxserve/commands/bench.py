@@ -22,10 +22,19 @@ if TYPE_CHECKING:
 
 MAX_RATE_RPS = 10_000.0
 HELP = "offer load and find the SLO capacity"
+EPILOG = """\
+examples:
+  voxserve bench --rates "0.2 0.4"
+  voxserve bench --device sim:h200 --rates "40 60" --seconds 20 --seeds 1
+Requests arrive in real time, on a simulated GPU too: each rate takes seeds times seconds.
+"voxserve simulate" needs no such wait: it runs in virtual time.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """What is measured, with which load, where the results go."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--model", default="vox-tiny", help="default: vox-tiny")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, sim:NAME")
     parser.add_argument("--weights", help='a checkpoint folder or repo id, or "random"')
@@ -35,16 +44,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rates", help='requests per second to test, like "40 60 80"; default: find the capacity'
     )
-    parser.add_argument("--start", type=float, default=8.0, help="first rate of the search")
-    parser.add_argument("--step", type=float, default=2.0, help="resolution of the rate")
-    parser.add_argument("--seconds", type=float, default=60.0, help="arrivals per run")
-    parser.add_argument("--seeds", type=int, default=3, help="runs pooled per rate")
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds to drain a run")
+    parser.add_argument("--start", type=float, default=8.0, help="first rate of the search (8)")
+    parser.add_argument("--step", type=float, default=2.0, help="resolution of the rate (2)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of arrivals in a run (60)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs pooled per rate (3)")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds to drain a run (900)")
     parser.add_argument("--ttfa-target", type=float, help="seconds; default: the device's")
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a setting, repeatable"
     )
-    parser.add_argument("-o", "--output", default="bench-results", metavar="FOLDER")
+    parser.add_argument(
+        "-o", "--output", default="bench-results", metavar="FOLDER", help="default: bench-results"
+    )
     parser.add_argument(
         "--traces",
         nargs="?",

@@ -6,15 +6,27 @@ import argparse
 import sys
 
 HELP = "rank placements and SM splits for a group of GPUs"
+EPILOG = """\
+examples:
+  voxserve plan
+  voxserve plan --gpus 2
+  voxserve plan --gpus 2 --rate 30 --check 0
+Splits and placements are ranked by estimates; the best placements are then simulated, which can
+take minutes. With --check 0 nothing is simulated.
+"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Group, load, how many placements to simulate."""
+    parser.epilog = EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of the group (1)")
     parser.add_argument("--profile", default="h200", help="profile name or file (default: h200)")
-    parser.add_argument("--workload", default="libritts", help="mean request to plan for")
-    parser.add_argument("--rate", type=float, help="target requests per second of one GPU")
-    parser.add_argument("--check", type=int, default=3, help="placements to simulate (3)")
+    parser.add_argument(
+        "--workload", default="libritts", help="mean request to plan for (libritts)"
+    )
+    parser.add_argument("--rate", type=float, help="requests per second one GPU must serve")
+    parser.add_argument("--check", type=int, default=3, help="best placements to simulate (3)")
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
 
 
