@@ -187,7 +187,8 @@ def _joined(parts: list[NDArray[np.int16]], rate_hz: int) -> NDArray[np.int16]:
 def _figures(heard: list[Heard]) -> dict[str, str]:
     ttfas = [1000 * one.ttfa_s for one in heard if one.ttfa_s is not None]
     stalled = sum(one.stall_s >= STALL_LIMIT_S for one in heard)
-    first = f"{min(ttfas):.0f} to {max(ttfas):.0f} ms" if ttfas else "no audio"
+    ends = dict.fromkeys(f"{ms:.0f}" for ms in (min(ttfas), max(ttfas))) if ttfas else ()
+    first = f"{' to '.join(ends)} ms" if ends else "no audio"
     return {
         "first audio": first,
         "stalled": f"{stalled} of {len(heard)}",

@@ -87,7 +87,7 @@ def check_deadlines(function: Deadlines) -> None:
         for index, (is_s, should_s) in enumerate(zip(got, wanted, strict=True), start=1):
             if abs(is_s - should_s) > 1e-6:
                 hint = _hint(is_s, should_s)
-                print(f"not yet: {name}: chunk {index}: you say {is_s:.3f} s. {hint}")  # noqa: T201
+                print(f"not yet: {name}: chunk {index}: you say {is_s:.3f} s.\n{hint}")  # noqa: T201
                 return
     print("right: your deadlines are the engine's")  # noqa: T201
 
