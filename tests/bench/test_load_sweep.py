@@ -125,4 +125,6 @@ def test_the_report_has_all_figures(tmp_path: Path):
     assert row["attainment"] == 1.0
     for path in save_report(report, tmp_path):
         assert path.stat().st_size > 100
-    assert "10 req/s at 90% attainment" in capacity_line(report)
+    assert "at least 10 req/s at 90% attainment" in capacity_line(report)
+    report["rates"][-1]["rate_rps"] = 12.0
+    assert "capacity: 10 req/s at 90% attainment" in capacity_line(report)

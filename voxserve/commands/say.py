@@ -16,6 +16,7 @@ from voxserve.engine.engine import Engine
 from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.speaker import check_output, play_chunks
 from voxserve.engine.stream import Stream
+from voxserve.models.registry import find
 
 HELP = "speak a text"
 STDIO = "-"
@@ -40,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Checks everything that can be checked before the model is loaded, then speaks."""
     text = _text(args.text)
+    find(args.model)
     wants_sound = args.play or not (args.output or args.stream)
     if args.output == STDIO and sys.stdout is None:
         raise InvalidInput("standard output is closed; name a file with -o")

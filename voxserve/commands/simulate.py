@@ -193,5 +193,5 @@ def _write(path: str, text: str) -> None:
 
 
 def _tell_notes(notes: list[str]) -> None:
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+    if notes:
+        print(f"note: {'; '.join(notes)}", file=sys.stderr)

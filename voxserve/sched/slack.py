@@ -15,12 +15,15 @@ from voxserve.sched.state import IntArray
 
 
 def slack_s(board: Board, now_s: float, slots: IntArray) -> FloatArray:
-    """[slots] float64 seconds; infinite where nobody listens."""
+    """[slots] float64 seconds; infinite where nobody listens.
+
+    Computed for all slots before picking: whole columns cost a fraction of picked ones.
+    """
     table = board.table
-    pending = table.ready_frames[slots] - table.heard_frames[slots]
-    left = table.border[slots] - table.frames[slots]
-    need_s = left * board.step_s() + _codec_alone_s(board)[table.next_frames[slots]]
-    return _deadlines_s(board, now_s, slots, pending) - now_s - need_s
+    pending = table.ready_frames - table.heard_frames
+    left = table.border - table.frames
+    need_s = left * board.step_s() + _codec_alone_s(board)[table.next_frames]
+    return (_deadlines_s(board, now_s, pending) - now_s - need_s)[slots]
 
 
 def smallest_slack_s(board: Board, now_s: float) -> float:
@@ -40,19 +43,17 @@ def smallest_slack_s(board: Board, now_s: float) -> float:
     return float(slack.min()) if len(slack) else np.inf
 
 
-def _deadlines_s(
-    board: Board, now_s: float, slots: IntArray, pending_frames: IntArray
-) -> FloatArray:
-    """When the audio delivered and ready runs out.
+def _deadlines_s(board: Board, now_s: float, pending_frames: IntArray) -> FloatArray:
+    """When the audio delivered and ready runs out, for every slot.
 
     A chunk on its way plays from its estimated delivery, or from when the audio before it runs
     out if that is later; a first chunk plays from its delivery.
     """
     table = board.table
-    due_s = table.due_s[slots]
-    delivery_s = np.maximum(table.busy_until_s[slots], now_s)
+    due_s = table.due_s
+    delivery_s = np.maximum(table.busy_until_s, now_s)
     first_s = np.where(np.isfinite(due_s), delivery_s, due_s)
-    start_s = np.where(table.is_playing[slots], np.maximum(delivery_s, due_s), first_s)
+    start_s = np.where(table.is_playing, np.maximum(delivery_s, due_s), first_s)
     return np.where(pending_frames > 0, start_s + pending_frames * board.frame_s, due_s)
 
 

@@ -108,7 +108,8 @@ def _look(span: LaneSpan) -> tuple[str, str, str]:
 
 
 def _span_text(span: LaneSpan) -> str:
-    where = f"{span.sms} SMs (threads)" if span.sms else "whole device"
+    places = "SM (thread)" if span.sms == 1 else "SMs (threads)"
+    where = f"{span.sms} {places}" if span.sms else "whole device"
     return (
         f"<b>{span.kind}</b> of {span.batch} (bucket {span.bucket}), {where}<br>"
         f"ran {1000 * (span.end_s - span.start_s):.1f} ms, "

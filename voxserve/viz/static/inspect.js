@@ -67,7 +67,7 @@ function spanTraces(spans, at, schema, names) {
 
 export function spanText(s, schema) {
   const unit = s.kind === 0 ? "tokens" : "rows";
-  const where = s.sms ? `${s.sms} SMs (threads)` : "whole device";
+  const where = s.sms ? `${s.sms} ${s.sms === 1 ? "SM (thread)" : "SMs (threads)"}` : "whole device";
   return [
     `<b>${schema.kinds[s.kind]}</b> of ${s.batch} (bucket ${s.bucket} ${unit}), ${where}`,
     `ran ${seconds(s.end_s - s.start_s)}, queued ${seconds(s.start_s - s.queued_s)} before`,

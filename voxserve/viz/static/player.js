@@ -36,7 +36,11 @@ export default () => {
       if (!isOurs() || !sound) return;
       if (message.type === "pcm") receive(model, message, buffers[0]);
       else deliver(model, message);
-      if (message.type === "stop") streams = streams.filter((s) => s.stream !== message.stream);
+      if (message.type === "stop") {
+        const stopped = streams.find((s) => s.stream === message.stream);
+        last = `Stopped${stopped ? ` after ${stopped.played_s.toFixed(1)} s` : ""}.`;
+        streams = streams.filter((s) => s !== stopped);
+      }
       repaint();
     };
     const onPage = () => {
