@@ -13,7 +13,7 @@ from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.request import RequestState
 from voxserve.core.settings import Settings
 from voxserve.sched.invariants import LawBroken
-from voxserve.sched.policy import BackgroundView, HeadChunks, Launch, RunningView
+from voxserve.sched.policy import BackgroundView, HeadChunks, Launch, Policy, RunningView
 from voxserve.sched.startup_steady import StartupSteadyPolicy
 from voxserve.sched.throughput import ThroughputPolicy
 from voxserve.sched.urgency import UrgencyPolicy
@@ -156,3 +156,12 @@ def test_no_answer_of_a_policy_breaks_a_batch() -> None:
         told.arrive(0.0, request_id, 25)
     told.run()
     assert told.scheduler.num_free_slots == told.prepared.num_slots
+
+
+def test_a_policy_that_leaves_a_decision_open_cannot_be_made():
+    class Half(Policy):
+        def max_starting(self) -> int | None:
+            return 4
+
+    with pytest.raises(TypeError, match="is_urgent"):
+        Half()

@@ -8,6 +8,7 @@ decoded once, and batches never exceed what is prepared.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -118,7 +119,7 @@ class RunningView:
     order: IntArray
 
 
-class Policy:
+class Policy(ABC):
     """Base of all policies; see the module docstring and `voxserve/sched/urgency.py`.
 
     Attributes:
@@ -129,21 +130,21 @@ class Policy:
     name = "custom"
     has_deadlines = True
 
+    @abstractmethod
     def is_urgent(self, heads: HeadChunks, settings: Settings) -> BoolArray:
         """[chunks] bool: which waiting head chunks must not wait."""
-        raise NotImplementedError
 
+    @abstractmethod
     def next_urgent_s(self, heads: HeadChunks, settings: Settings) -> float:
         """When the next of these background chunks becomes urgent by itself (inf: never)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def background(self, view: BackgroundView) -> Launch:
         """Whether to launch a background batch now, and of how many chunks."""
-        raise NotImplementedError
 
+    @abstractmethod
     def decode_keys(self, view: RunningView) -> FloatArray:
         """[rows] float64: rows with the lowest keys get into the step; ties: older first."""
-        raise NotImplementedError
 
     def max_starting(self) -> int | None:
         """Most requests between admission and their first audio; None: no bound."""
