@@ -1,4 +1,4 @@
-"""One JupyterLab and one Chromium for all browser tests; a fresh page for each."""
+"""One JupyterLab for all browser tests, a Chromium for each file, a fresh page for each test."""
 
 from __future__ import annotations
 
@@ -34,10 +34,12 @@ def port(folder: Path) -> Iterator[int]:
         yield port
 
 
-@pytest.fixture(scope="session")
-def browser(folder: Path) -> Iterator[lab.BrowserContext]:
+@pytest.fixture(scope="module")  # while it lives, no test can run an event loop of its own
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.BrowserContext]:
     with playwright.sync_playwright() as driver:
-        yield lab.launch(driver, folder)
+        context = lab.launch(driver, tmp_path_factory.mktemp("browser"))
+        yield context
+        context.close()
 
 
 @pytest.fixture
