@@ -13,7 +13,7 @@ import torch
 
 from voxserve.bench.gpu_stages import CONTEXT_TOKENS, PROMPT_TOKENS, GpuStages, Stage
 from voxserve.bench.machine import versions
-from voxserve.bench.timing import stage_time
+from voxserve.bench.timing import Timing, stage_time
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.profile import HostTime, Profile, StageTime
 from voxserve.core.settings import Split
@@ -28,6 +28,7 @@ Progress = Callable[[str], None]
 CODEC_SMS = range(16, 97, 8)
 REPLAYS = 10
 _BESIDE_DECODE, _BESIDE_CODEC = (64, 256), (16, 64)
+_BESIDE_URGENT, _BESIDE_PROMPTS = 1, 4
 
 
 def profile_gpu(
@@ -110,35 +111,54 @@ def _split_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[Stag
 
 def _beside_times(stages: GpuStages, sizes: Sizes, split: Split) -> Iterator[StageTime]:
     """Each lane's work while the others are busy."""
-    longest, name = sizes.chunk_frames[-1], str(split)
+    longest = sizes.chunk_frames[-1]
     step = _decode(stages, _BESIDE_DECODE[-1], split)
     batch = _background(stages, _BESIDE_CODEC[-1], longest, split)
-    step_s, batch_s = (stages.alone(item, 3).median_s for item in (step, batch))
+    first = _urgent(stages, _BESIDE_URGENT, longest)
+    prompts = stages.prefill(_BESIDE_PROMPTS)
+    alone = {item: stages.alone(item, 3).median_s for item in (step, batch, first, prompts)}
+
+    def beside(stage: Stage, other: Stage, replays: int = REPLAYS) -> Timing:
+        return stages.beside(stage, {other: alone[other]}, replays)
+
+    def decode(rows: int, other: Stage, name: str) -> StageTime:
+        timing = beside(_decode(stages, rows, split), other)
+        return stage_time("decode", rows, timing, split.lm_sms, **_where("lm", split, name))
+
+    def background(rows: int, other: Stage, name: str) -> StageTime:
+        timing = beside(_background(stages, rows, longest, split), other, 5)
+        where = _where("background", split, name)
+        return stage_time("codec", rows, timing, split.codec_sms, frames=longest, **where)
+
+    def urgent(rows: int, timing: Timing, *names: str) -> StageTime:
+        where = _where("urgent", split, *names)
+        return stage_time("codec", rows, timing, frames=longest, **where)
+
+    def prefill(other: Stage, name: str) -> StageTime:
+        timing, tokens = beside(prompts, other), _BESIDE_PROMPTS * PROMPT_TOKENS
+        where = _where("lm", split, name)
+        return stage_time("prefill", _BESIDE_PROMPTS, timing, tokens=tokens, **where)
+
     for rows in _BESIDE_DECODE:
-        timing = stages.beside(_decode(stages, rows, split), {batch: batch_s}, REPLAYS)
-        beside = ("background",)
-        yield stage_time("decode", rows, timing, split.lm_sms, beside=beside, lane="lm", split=name)
+        yield decode(rows, batch, "background")
+    yield decode(_BESIDE_DECODE[-1], first, "urgent")
     for rows in _BESIDE_CODEC:
-        stage = _background(stages, rows, longest, split)
-        timing = stages.beside(stage, {step: step_s}, 5)
-        yield stage_time(
-            *("codec", rows, timing, split.codec_sms),
-            frames=longest,
-            beside=("decode",),
-            lane="background",
-            split=name,
-        )
-    for rows in (1, 8):
-        timing = stages.urgent_beside(_urgent(stages, rows, longest), [step, batch], REPLAYS)
-        beside = ("decode", "background")
-        yield stage_time(
-            "codec", rows, timing, frames=longest, beside=beside, lane="urgent", split=name
-        )
-    timing = stages.beside(stages.prefill(4), {batch: batch_s}, REPLAYS)
-    tokens = 4 * PROMPT_TOKENS
-    yield stage_time(
-        "prefill", 4, timing, tokens=tokens, beside=("background",), lane="lm", split=name
-    )
+        yield background(rows, step, "decode")
+    yield background(_BESIDE_CODEC[-1], first, "urgent")
+    yield background(_BESIDE_CODEC[-1], prompts, "prefill")
+    yield prefill(batch, "background")
+    yield prefill(first, "urgent")
+    for other, name in ((step, "decode"), (batch, "background"), (prompts, "prefill")):
+        timing = stages.urgent_beside(first, [other], REPLAYS)
+        yield urgent(_BESIDE_URGENT, timing, name)
+    for rows in sorted({sizes.urgent[0], sizes.urgent[-1]}):
+        stage = _urgent(stages, rows, longest)
+        timing = stages.urgent_beside(stage, [step, batch], REPLAYS)
+        yield urgent(rows, timing, "decode", "background")
+
+
+def _where(lane: str, split: Split, *beside: str) -> dict[str, Any]:
+    return {"lane": lane, "split": str(split), "beside": beside}
 
 
 def _decode(stages: GpuStages, rows: int, split: Split) -> Stage:

@@ -8,6 +8,7 @@ Command: `python -m voxserve.bench.parity --out FILE`.
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from dataclasses import dataclass
@@ -72,18 +73,26 @@ class LogitParity:
 
     Attributes:
         agreement: Share of draws with the same best id.
-        error: Root mean square of the differences.
-        relative_error: The same over the reference's standard deviation.
-        worst_gap: Largest gap between the reference's two best, over `error`, among the draws
-            that disagree; 0 where none does.
+        relative_error: Root mean square of the differences over the reference's standard deviation.
+        gaps: Of each draw that disagrees, the gap between the reference's two best over the root
+            mean square of that draw's own differences.
         num_draws: Draws compared.
     """
 
     agreement: float
-    error: float
     relative_error: float
-    worst_gap: float
+    gaps: tuple[float, ...]
     num_draws: int
+
+    @property
+    def worst_gap(self) -> float:
+        """Largest of `gaps`; 0 where no draw disagrees."""
+        return max(self.gaps, default=0.0)
+
+    @property
+    def wide_share(self) -> float:
+        """Share of `gaps` beyond `MAX_GAP_ERRORS`; 0 where no draw disagrees."""
+        return sum(gap > MAX_GAP_ERRORS for gap in self.gaps) / max(len(self.gaps), 1)
 
 
 def random_inputs(model: Qwen3TTS, rows: int, tokens: int, frames: int, seed: int) -> Inputs:
@@ -130,17 +139,28 @@ def run(model: Qwen3TTS, inputs: Inputs) -> Outputs:
 def compare_logits(reference: torch.Tensor, other: torch.Tensor) -> LogitParity:
     """Compares logits [..., ids] of the same draws."""
     reference, other = reference.flatten(0, -2), other.flatten(0, -2)
-    error = float((other - reference).square().mean().sqrt())
+    squares = (other - reference).square()
     best = reference.topk(2, -1)
     is_equal = best.indices[:, 0] == other.argmax(-1)
-    gaps = (best.values[:, 0] - best.values[:, 1])[~is_equal]
+    gaps = (best.values[:, 0] - best.values[:, 1]) / squares.mean(-1).sqrt()
     return LogitParity(
         agreement=float(is_equal.float().mean()),
-        error=error,
-        relative_error=error / float(reference.std()),
-        worst_gap=float(gaps.max()) / error if len(gaps) else 0.0,
+        relative_error=float(squares.mean().sqrt() / reference.std()),
+        gaps=tuple(gaps[~is_equal].tolist()),
         num_draws=len(reference),
     )
+
+
+def wide_share_by_chance() -> float:
+    """Share of differing draws whose gap exceeds `MAX_GAP_ERRORS` where errors are Gaussian.
+
+    Two logits err independently with the draw's error each, so their difference errs with sqrt 2
+    times as much, and small gaps are equally likely: with x = `MAX_GAP_ERRORS` / sqrt 2, the
+    integral of the Gaussian tail beyond x over the one beyond 0.
+    """
+    x = MAX_GAP_ERRORS / math.sqrt(2.0)
+    density = math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return (density - x * math.erfc(x / math.sqrt(2)) / 2) * math.sqrt(2 * math.pi)
 
 
 def compare_waves(reference: torch.Tensor, other: torch.Tensor) -> float:
@@ -167,8 +187,18 @@ def figures(reference: Outputs, other: Outputs) -> tuple[Figure, ...]:
                 f"largest top-2 gap of a differing code over the logit error, {draws}",
                 *(parity.worst_gap, "logit errors", MAX_GAP_ERRORS),
             ),
+            Figure(
+                f"differing codes with a gap beyond 3 logit errors, {name}, of {len(parity.gaps)}",
+                *(parity.wide_share, "share"),
+            ),
             Figure(f"logit error over standard deviation, {draws}", parity.relative_error, "ratio"),
         ]
+    rows.append(
+        Figure(
+            "differing codes with a gap beyond 3 logit errors, expected of Gaussian errors",
+            *(wide_share_by_chance(), "share"),
+        )
+    )
     error = compare_waves(reference.wave, other.wave)
     clipped = float((reference.wave.abs() >= 1.0).float().mean())
     rows.append(Figure("codec audio error over signal (norms)", error, "ratio", MAX_WAVE_ERROR))
