@@ -146,7 +146,7 @@ def compare_logits(reference: torch.Tensor, other: torch.Tensor) -> LogitParity:
     return LogitParity(
         agreement=float(is_equal.float().mean()),
         relative_error=float(squares.mean().sqrt() / reference.std()),
-        gaps=tuple(gaps[~is_equal].tolist()),
+        gaps=tuple(float(gap) for gap in gaps[~is_equal]),
         num_draws=len(reference),
     )
 
