@@ -5,7 +5,7 @@ import { chunkText, figureOf, loadPlotly, spanText } from "./inspect.js";
 import { tell } from "./page.js";
 import { Tracks, hit, layoutOf, summary } from "./tracks.js";
 
-const NAMES = ["LM", "codec (backgr.)", "codec (urgent)", "deadlines"];
+const NAMES = ["LM", "codec (background)", "codec (urgent)", "deadlines"];
 const AHEAD = 0.19; // share of the window right of "now": deadlines that are still to come
 const WINDOWS_S = [0.25, 0.5, 1, 2, 4, 8, 15, 28]; // the keys + and - go through these
 const SILENCE_MS = 3000; // no message for so long: the kernel is gone

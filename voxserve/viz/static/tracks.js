@@ -100,7 +100,7 @@ export function isLate(chunk) {
 
 /** Where things are drawn, in CSS pixels. */
 export function layoutOf(width, height) {
-  const left = 92;
+  const left = 114;
   const right = width - 10;
   const top = 18; // room for the text of setting changes
   const bottom = height - 20; // room for the time axis
