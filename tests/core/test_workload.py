@@ -11,7 +11,7 @@ from voxserve.core import trace_file, workload
 from voxserve.core.errors import InvalidInput
 from voxserve.core.events import RequestChange
 from voxserve.core.request import FinishReason, RequestState
-from voxserve.core.workload import LIBRITTS, SEEDTTS, Burst, LiveLoad, Workload
+from voxserve.core.workload import LIBRITTS, SEEDTTS, Burst, Regular, Workload
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,41 @@ def test_burst_keeps_the_mean_rate():
     assert times[:16] == [0.0] * 16
     assert all(times[i] == times[i + 15] for i in range(0, len(times) - 15, 16))
     assert len(times) == pytest.approx(32 * 60, rel=0.3)
+
+
+def test_regular_arrivals_keep_their_distance_and_the_texts():
+    load = workload.offered(workload.find("seedtts@regular"), 8.0, 10.0, seed=3)
+    gaps = np.diff([item.at_s for item in load])
+    assert gaps == pytest.approx(1 / 8)
+    assert 0 <= load[0].at_s < 1 / 8
+    other = workload.offered(SEEDTTS, 8.0, 10.0, seed=3)
+    assert [i.utterance for i in load[:50]] == [i.utterance for i in other[:50]]
+    assert load[0].at_s != workload.offered(Regular(), 8.0, 1.0, seed=4)[0].at_s
+
+
+@pytest.mark.parametrize("mean", [2, 6, 20, 50])
+def test_words_gives_texts_of_that_mean(mean):
+    words = [u.num_words for u in islice(workload.find(f"words:{mean}").utterances(0), 1000)]
+    assert np.mean(words) == pytest.approx(mean, abs=0.05)
+    assert min(words) >= 1
+    assert max(words) <= 71
+
+
+@pytest.mark.parametrize("name", ["seedtts@burst:4", "words:6@regular", "burst:8", "libritts"])
+def test_a_workload_is_found_by_the_name_it_has(name):
+    assert workload.find(name).name == name
+
+
+@pytest.mark.parametrize("name", ["words:1", "words:51", "words:many", "nope@regular", "@regular"])
+def test_names_of_nothing_are_refused(name):
+    with pytest.raises(InvalidInput, match="words"):
+        workload.find(name)
+
+
+def test_a_path_may_hold_an_at_sign(tmp_path):
+    path = tmp_path / "a@b.txt"
+    path.write_text("One two.\n")
+    assert workload.offered(workload.find(f"file:{path}@regular"), 4.0, 1.0, 0)
 
 
 def trace_records():
@@ -113,18 +148,6 @@ def test_file_of_texts(tmp_path):
 def test_bad_files_are_refused(lines, message):
     with pytest.raises(InvalidInput, match=message):
         workload.from_lines(lines)
-
-
-def test_live_load_hands_out_what_it_missed_and_changes_rate():
-    load = LiveLoad(LIBRITTS, 10.0, start_s=100.0, seed=0)
-    expected = [100.0 + item.at_s for item in workload.offered(LIBRITTS, 10.0, 5.0, seed=0)]
-    assert [item.at_s for item in load.due(105.0)] == pytest.approx(expected)
-    load.set_rate(0.0, 105.0)
-    assert load.due(1e9) == []
-    load.set_rate(50.0, 200.0)
-    assert 200.0 < load.next_s < 201.0
-    with pytest.raises(InvalidInput, match="negative"):
-        load.set_rate(-1.0, 0.0)
 
 
 def test_names():

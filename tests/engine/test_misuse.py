@@ -84,8 +84,7 @@ def test_a_wrong_load_leaves_the_one_that_runs(make, rate):
     for workload, rps in (("libritts", rate), ("seedtts", rate), (None, 1.0), ("nope", 1.0)):
         with pytest.raises(InvalidInput):
             engine.load(workload, rps)
-    assert engine._load is not None
-    assert engine._load.is_of("libritts")
+    assert (engine.stats().workload, engine.stats().rate_rps) == ("libritts", 0.5)
 
 
 def test_a_load_beyond_the_device_can_be_ended_at_once(make):

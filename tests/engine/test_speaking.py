@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import wave
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -279,6 +280,22 @@ def test_load_adds_requests_and_stops(make):
         engine.load("podcasts", rate_rps=1.0)
     with pytest.raises(InvalidInput, match="-1"):
         engine.load(rate_rps=-1)
+
+
+def test_another_load_leaves_what_has_arrived_being_served_and_is_recorded(make):
+    engine = make()
+    engine.load("seedtts", rate_rps=200.0)
+    wait_for(lambda: engine.stats().running >= 2)
+    engine.load("words:4@regular", rate_rps=100.0)
+    done = engine.stats().done
+    wait_for(lambda: engine.stats().done >= done + 10)
+    assert engine.stats().cancelled == 0
+    assert (engine.stats().workload, engine.stats().rate_rps) == ("words:4@regular", 100.0)
+    engine.load(rate_rps=0)
+    assert engine.wait(20)
+    changes = [(r.old, r.new) for r in engine.trace if isinstance(r, SettingChange)]
+    names = ["none", "seedtts 200/s", "words:4@regular 100/s", "none"]
+    assert changes == list(pairwise(names))
 
 
 def test_a_stopped_engine_says_so(make):

@@ -86,7 +86,8 @@ class FakeEngine:
         self.prepared = PREPARED
         self.late = late or {}
         self.speed = speed
-        self.loads: list[float] = []
+        self.loads: list[tuple[str, float]] = []  # workload and rate, as asked for
+        self.reports: list[tuple[int, float]] = []  # what the listener reported
         self.state = "running"
         self._settings = Settings(
             sm_split=Split(1, 1),
@@ -99,7 +100,7 @@ class FakeEngine:
         self._ids = 0
         self._cancelled: set[int] = set()
         self._running: set[int] = set()
-        self._rate_rps = 0.0
+        self._workload, self._rate_rps = "", 0.0
         threading.Thread(target=self._arrivals, daemon=True, name="fake-arrivals").start()
 
     @property
@@ -119,13 +120,15 @@ class FakeEngine:
 
     def stats(self) -> EngineStats:
         running = len(self._running)
-        return EngineStats(
-            self.state, self.now_s(), 0, running, 0, self._ids - running, 0, 0, 0, 0, 0.0
-        )
+        done, load = self._ids - running, (self._workload, self._rate_rps)
+        return EngineStats(self.state, self.now_s(), 0, running, 0, done, 0, 0, 0, 0, 0.0, *load)
 
     def load(self, workload: Any = "libritts", rate_rps: float = 0.0) -> None:
-        self.loads.append(rate_rps)
-        self._rate_rps = rate_rps
+        self.loads.append((workload, rate_rps))
+        self._workload, self._rate_rps = workload, rate_rps
+
+    def report_listener(self, request_id: int, buffered_s: float) -> None:
+        self.reports.append((request_id, buffered_s))
 
     def stream(self, text: Any, **options: Any) -> FakeStream:
         if not str(text).strip():

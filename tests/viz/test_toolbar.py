@@ -65,7 +65,7 @@ def test_a_preset_is_one_change_and_one_undo_takes_it_back(
 
 def test_the_overload_preset_raises_the_load(bench: Workbench, engine: FakeEngine) -> None:
     bench.toolbar.preset.value = "Overload"
-    assert engine.loads == [bench.rate.max]
+    assert engine.loads == [("libritts", bench.rate.max)]
 
 
 def test_the_code_reproduces_the_settings(bench: Workbench, engine: FakeEngine) -> None:

@@ -86,7 +86,7 @@ def test_an_unexpected_error_of_a_button_is_shown_not_swallowed(
 def test_the_rate_slider_sets_the_background_load(bench: Workbench, engine: FakeEngine) -> None:
     bench.rate.value = 0.5
     bench.rate.value = 0.0
-    assert engine.loads == [0.5, 0.0]
+    assert engine.loads == [("libritts", 0.5), ("libritts", 0.0)]
 
 
 def test_the_header_tells_the_engines_state(bench: Workbench, engine: FakeEngine) -> None:
@@ -136,7 +136,7 @@ def test_close_ends_threads_load_and_widgets(engine: FakeEngine) -> None:
     bench.rate.value = 1.0
     bench.close()
     bench.close()
-    assert engine.loads == [1.0, 0.0]
+    assert engine.loads == [("libritts", 1.0), ("libritts", 0.0)]
     assert bench.timeline.comm is None
     assert not _threads()
 

@@ -39,7 +39,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, sim:NAME")
     parser.add_argument("--weights", help='a checkpoint folder or repo id, or "random"')
     parser.add_argument(
-        "--workload", default="libritts", help="libritts, seedtts, burst:N, file:PATH, replay:PATH"
+        "--workload",
+        default="libritts",
+        help="libritts, seedtts, words:N, burst:N, file:PATH, replay:PATH; @regular, @burst:N",
     )
     parser.add_argument(
         "--rates", help='requests per second to test, like "40 60 80"; default: find the capacity'

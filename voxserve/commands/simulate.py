@@ -33,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--profile", default="h200", help="profile name or file (default: h200)")
     parser.add_argument(
-        "--workload", default="libritts", help="libritts, seedtts, burst:N, file:PATH, replay:PATH"
+        "--workload",
+        default="libritts",
+        help="libritts, seedtts, words:N, burst:N, file:PATH, replay:PATH; @regular, @burst:N",
     )
     parser.add_argument("--rate", default="40", metavar="R[,R...]", help="requests per second")
     parser.add_argument("--seconds", type=float, default=60.0, help="arrival window (60)")

@@ -123,6 +123,7 @@ class EngineStats:
 
     Attributes:
         state: "starting", "running", "stopped" or "failed: why".
+        workload, rate_rps: Background load; rate 0 when there is none.
     """
 
     state: str
@@ -136,6 +137,8 @@ class EngineStats:
     rejected: int
     ready_chunks: int
     kernel_delay_s: float
+    workload: str = ""
+    rate_rps: float = 0.0
 
 
 @runtime_checkable
@@ -169,6 +172,10 @@ class SpeechEngine(Protocol):
 
     def cancel(self, request_id: int) -> bool:
         """Cancels a request; False when it is unknown or has ended."""
+        ...
+
+    def report_listener(self, request_id: int, buffered_s: float) -> None:
+        """Tells how much audio a real player of a request still has to play."""
         ...
 
     def load(self, workload: Any = "libritts", rate_rps: float = 0.0) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle
+from itertools import count, cycle
 from statistics import NormalDist
 from typing import Protocol, runtime_checkable
 
@@ -28,6 +28,8 @@ PROMPT_OVERHEAD_TOKENS = 8
 WARMUP_REQUESTS = 4  # uncounted, before a measured run
 SWEEP_BURST = 64  # discarded burst before a sweep
 MAX_BURST = 100_000
+MEAN_WORDS = (2, 50)  # what `words:N` takes
+MAX_WORDS = 71  # of one utterance, LibriTTS's longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,14 @@ def poisson_times(rate_rps: float, seed: int) -> Iterator[float]:
             yield at_s
 
 
+def regular_times(rate_rps: float, seed: int) -> Iterator[float]:
+    """Arrivals at equal distances; the seed sets when the first comes."""
+    if not rate_rps > 0:
+        return
+    phase = float(np.random.default_rng([seed, 1]).random())
+    yield from ((index + phase) / rate_rps for index in count())
+
+
 @dataclass(frozen=True, slots=True)
 class Corpus:
     """Utterances with log-normal word counts, drawn without replacement in each seed's order.
@@ -168,8 +178,41 @@ def _corpus(corpus: Corpus) -> tuple[Utterance, ...]:
     )
 
 
-LIBRITTS = Corpus("libritts", 0.75, 1, 71, 18.7, 4837)
+LIBRITTS = Corpus("libritts", 0.75, 1, MAX_WORDS, 18.7, 4837)
 SEEDTTS = Corpus("seedtts", 0.35, 3, 30, 11.3, 1000)
+
+
+def words_corpus(mean_words: int) -> Corpus:
+    """Texts of `mean_words` on average, their lengths spread like SeedTTS's.
+
+    Raises:
+        InvalidInput: Outside `MEAN_WORDS`.
+    """
+    low, high = MEAN_WORDS
+    if not low <= mean_words <= high:
+        raise InvalidInput(f"words:{mean_words}: the mean is {low} to {high} words")
+    longest = min(3 * mean_words, MAX_WORDS)
+    return Corpus(f"words:{mean_words}", SEEDTTS.sigma, 1, longest, float(mean_words), SEEDTTS.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Regular:
+    """Another workload's utterances, arriving at equal distances."""
+
+    of: Workload = LIBRITTS
+
+    @property
+    def name(self) -> str:
+        """Such as "libritts@regular"."""
+        return f"{self.of.name}@regular"
+
+    def utterances(self, seed: int) -> Iterator[Utterance]:
+        """Those of the other."""
+        return self.of.utterances(seed)
+
+    def arrivals(self, rate_rps: float, seed: int) -> Iterator[float]:
+        """One every 1 / rate."""
+        return regular_times(rate_rps, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +220,17 @@ class Burst:
     """Bursts of `size` simultaneous requests at Poisson times, the mean rate unchanged."""
 
     size: int = SWEEP_BURST
-    corpus: Corpus = LIBRITTS
+    of: Workload = LIBRITTS
 
     @property
     def name(self) -> str:
-        """Such as "burst:64"."""
-        return f"burst:{self.size}"
+        """Such as "burst:64" (of libritts) or "seedtts@burst:8"."""
+        prefix = "" if self.of is LIBRITTS else f"{self.of.name}@"
+        return f"{prefix}burst:{self.size}"
 
     def utterances(self, seed: int) -> Iterator[Utterance]:
-        """Those of the corpus."""
-        return self.corpus.utterances(seed)
+        """Those of the other."""
+        return self.of.utterances(seed)
 
     def arrivals(self, rate_rps: float, seed: int) -> Iterator[float]:
         """The first burst at once, the others at Poisson times."""
@@ -297,48 +341,6 @@ def offered(workload: Workload, rate_rps: float, seconds: float, seed: int) -> l
     return load
 
 
-class LiveLoad:
-    """An open-loop load whose rate is set while it runs; times are engine seconds.
-
-    `due` hands out what has arrived; a caller that comes late gets everything it missed.
-    """
-
-    def __init__(self, workload: Workload, rate_rps: float, start_s: float, seed: int = 0) -> None:
-        self.workload = workload
-        self._seed = seed
-        self._utterances = workload.utterances(seed)
-        self._start(rate_rps, start_s)
-
-    def _start(self, rate_rps: float, start_s: float) -> None:
-        self.rate_rps = rate_rps
-        self._start_s = start_s
-        self._arrivals = self.workload.arrivals(rate_rps, self._seed)
-        self._advance()
-
-    def _advance(self) -> None:
-        at_s = next(self._arrivals, math.inf)
-        self.next_s = self._start_s + at_s
-
-    def set_rate(self, rate_rps: float, now_s: float) -> None:
-        """Goes on at another rate from now; 0 stops a Poisson load."""
-        if rate_rps < 0:
-            raise InvalidInput(f"a load of {rate_rps} requests per second is negative")
-        self._seed += 1
-        self._start(rate_rps, now_s)
-
-    def due(self, now_s: float) -> list[Offered]:
-        """Requests that arrived at or before `now_s`; their `at_s` is engine time."""
-        arrived: list[Offered] = []
-        while self.next_s <= now_s:
-            utterance = next(self._utterances, None)
-            if utterance is None:
-                self.next_s = math.inf
-                break
-            arrived.append(Offered(self.next_s, utterance))
-            self._advance()
-        return arrived
-
-
 def find(workload: Workload | str) -> Workload:
     """A workload by name (see the error for the names); workloads pass through.
 
@@ -349,12 +351,14 @@ def find(workload: Workload | str) -> Workload:
         return workload
     if not isinstance(workload, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"{workload!r} is neither a workload nor the name of one")
+    base, _, pattern = workload.rpartition("@")
+    if base and (pattern == "regular" or _is_burst(pattern)):  # a path may hold an @, too
+        return Regular(find(base)) if pattern == "regular" else _burst(pattern, find(base))
+    if _is_burst(workload):
+        return _burst(workload, LIBRITTS)
     name, _, argument = workload.partition(":")
-    if name == "burst" and (not argument or argument.isdecimal()):
-        size = int(argument[:9] or SWEEP_BURST)  # nine digits are too many already
-        if not 1 <= size <= MAX_BURST:
-            raise InvalidInput(f"{workload}: a burst has 1 to {MAX_BURST:,} requests")
-        return Burst(size)
+    if name == "words" and argument.isdecimal():
+        return words_corpus(int(argument[:9]))
     if name == "replay" and argument:
         recorded = trace_file.load(argument)
         return replay(recorded.records, recorded.frame_s, workload)
@@ -370,6 +374,20 @@ def find(workload: Workload | str) -> Workload:
         if workload == corpus.name:
             return corpus
     raise InvalidInput(
-        f"no workload {workload!r}; there are libritts, seedtts, burst, burst:N, file:PATH and "
-        "replay:PATH (a saved trace)"
+        f"no workload {workload!r}; there are libritts, seedtts, words:N (on average), burst, "
+        "burst:N, file:PATH and replay:PATH (a saved trace); @regular or @burst:N after a name "
+        "changes when its texts arrive"
     )
+
+
+def _is_burst(text: str) -> bool:
+    name, _, size = text.partition(":")
+    return name == "burst" and (not size or size.isdecimal())
+
+
+def _burst(text: str, of: Workload) -> Burst:
+    digits = text.partition(":")[2]
+    size = int(digits[:9] or SWEEP_BURST)  # nine digits are too many already
+    if not 1 <= size <= MAX_BURST:
+        raise InvalidInput(f"{text}: a burst has 1 to {MAX_BURST:,} requests")
+    return Burst(size, of)

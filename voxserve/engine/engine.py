@@ -7,7 +7,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.core.errors import InvalidInput, InvalidSetting
-from voxserve.core.events import Trace
+from voxserve.core.events import SettingChange, Trace
 from voxserve.core.jobs import Cancel, ListenerReport, PolicyChanged
 from voxserve.core.protocols import EngineStats
 from voxserve.core.settings import Settings, Split, normalised
@@ -269,23 +269,26 @@ class Engine:
         """Sets an open-loop background load of requests that a modelled listener plays.
 
         Args:
-            workload: "libritts", "seedtts", "burst[:N]", "file:PATH", "replay:PATH" or an object.
+            workload: "libritts", "seedtts", "words:N", "burst[:N]", "file:PATH", "replay:PATH" or
+                an object; "seedtts@regular" and "seedtts@burst:8" arrive otherwise than at random.
             rate_rps: Requests per second, whatever the engine can do; 0 ends the load and cancels
-                what is left of it.
+                what is left of it. Another rate or workload leaves what has arrived being served.
 
         Raises:
             InvalidInput: Unknown workload, or a rate that is negative or beyond any device.
         """
         with registry.lock:  # one load at a time, and none that starts while the engine stops
             intake = self._open_intake()
+            before = self._load_words()
             if rate_rps == 0:
                 self._stop_load()
-            elif self._load is not None and self._load.is_of(workload):
-                self._load.set_rate(rate_rps)
+            elif self._load is not None:
+                self._load.change(workload, rate_rps)
             else:
-                new = BackgroundLoad(intake, workload, rate_rps, self.name)  # or the old one stays
-                self._stop_load()
-                self._load = new
+                self._load = BackgroundLoad(intake, workload, rate_rps, self.name)
+            after = self._load_words()
+            if before != after:
+                self._service.note(SettingChange(self.now_s(), "load", before, after))
 
     def prepare(self, utterance: Utterance, seed: int) -> PreparedRequest:
         """A workload's utterance as a request for `submit`; its length fixed where that is so.
@@ -307,6 +310,10 @@ class Engine:
             Its id.
         """
         return self._open_intake().submit(request, sink, arrival_s)
+
+    def _load_words(self) -> str:
+        load = self._load
+        return f"{load.workload} {load.rate_rps:g}/s" if load is not None else "none"
 
     def _stop_load(self) -> None:
         load, self._load = self._load, None
@@ -349,7 +356,10 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters for displays; never waits for the serving thread."""
-        return self._service.stats()
+        stats, load = self._service.stats(), self._load
+        if load is None:
+            return stats
+        return replace(stats, workload=load.workload, rate_rps=load.rate_rps)
 
     def turns(self, last: int | None = None) -> NDArray[np.float64]:
         """How long the serving thread needed to act, for its last turns that launched jobs.

@@ -10,7 +10,8 @@ from numbers import Real
 from voxserve.core import workload as workloads
 from voxserve.core.errors import EngineError, InvalidInput
 from voxserve.core.jobs import Cancel, RequestEnded
-from voxserve.core.workload import LiveLoad, Offered, Workload
+from voxserve.core.live_load import LiveLoad
+from voxserve.core.workload import Offered, Workload
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk
 
@@ -42,6 +43,7 @@ class BackgroundLoad:
         self._intake = intake
         self._lock = threading.Lock()
         self._live = LiveLoad(workloads.find(workload), rate_rps, intake.clock.now_s())
+        self._arrived: list[Offered] = []  # before a change, not yet submitted
         self._changed = threading.Event()
         self._is_stopping = False
         self._outstanding: set[int] = set()
@@ -51,16 +53,32 @@ class BackgroundLoad:
         )
         self._thread.start()
 
-    def is_of(self, workload: Workload | str) -> bool:
-        """Whether this is the load of that workload."""
-        return self._asked == workload
+    @property
+    def workload(self) -> str:
+        """Name of what is offered now."""
+        return self._live.workload.name
 
-    def set_rate(self, rate_rps: float) -> None:
-        """Goes on at another rate from now."""
+    @property
+    def rate_rps(self) -> float:
+        """Requests per second offered now."""
+        return self._live.rate_rps
+
+    def change(self, workload: Workload | str, rate_rps: float) -> None:
+        """Goes on with another workload or rate from now; what has arrived is still served.
+
+        Raises:
+            InvalidInput: As when made; nothing changes.
+        """
         _check(rate_rps)
+        found = workloads.find(workload)
         with self._lock:
-            if rate_rps != self._live.rate_rps:
-                self._live.set_rate(rate_rps, self._intake.clock.now_s())
+            now_s = self._intake.clock.now_s()
+            self._arrived += self._live.due(now_s)
+            if workload != self._asked:
+                self._asked = workload
+                self._live.set_workload(found, rate_rps, now_s)
+            elif rate_rps != self._live.rate_rps:
+                self._live.set_rate(rate_rps, now_s)
         self._changed.set()
 
     def stop(self) -> None:
@@ -76,7 +94,8 @@ class BackgroundLoad:
             while not self._is_stopping and self._intake.service.is_open:
                 with self._lock:
                     now_s = self._intake.clock.now_s()
-                    due, next_s = self._live.due(now_s), self._live.next_s
+                    due, next_s = self._arrived + self._live.due(now_s), self._live.next_s
+                    self._arrived = []
                 for offered in due:
                     if self._is_stopping:
                         break

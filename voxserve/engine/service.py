@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from voxserve.core.chunk import ChunkRef
 from voxserve.core.clock import Clock
 from voxserve.core.errors import EngineError, EngineFailed, EngineStopped, InvalidSetting
+from voxserve.core.events import SettingChange
 from voxserve.core.jobs import (
     Arrival,
     Cancel,
@@ -106,7 +107,7 @@ class Service:
         self._clock = clock
         self._name = name
         self._gate = threading.Lock()  # submission, settings and the end
-        self._inbox: deque[Event | _Text] = deque()
+        self._inbox: deque[Event | _Text | SettingChange] = deque()
         self._served: dict[int, _Served] = {}
         self._codec_chunks: dict[int, tuple[ChunkRef, ...]] = {}  # by job, while in flight
         self._open_slots: dict[int, int] = {}
@@ -154,6 +155,11 @@ class Service:
         if self._error is None:
             self._inbox.append(event)
             self._executor.wake()
+
+    def note(self, change: SettingChange) -> None:
+        """Records a change that is not the scheduler's, on the thread that writes the trace."""
+        self._inbox.append(change)
+        self._executor.wake()
 
     def add_text(self, request_id: int, ids: NDArray[np.int32], is_complete: bool) -> None:
         """Adds text tokens to a request whose text is streamed; ignored once it has ended."""
@@ -292,6 +298,8 @@ class Service:
             item = self._inbox.popleft()
             if isinstance(item, _Text):
                 self._take_text(now_s, item)
+            elif isinstance(item, SettingChange):
+                self._monitor.record(item)
             else:
                 self._scheduler.on_event(now_s, item)
         for result in results:
