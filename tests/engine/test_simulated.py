@@ -122,3 +122,12 @@ def test_names(tmp_path):
     (tmp_path / "bad.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(InvalidInput, match="format"):
         Engine(device=f"sim:{tmp_path}/bad.json")
+
+
+def test_chunks_under_way_are_shown_and_an_idle_engine_shows_none(engine) -> None:
+    stream = engine.stream(TEXT)
+    wait_for(lambda: len(engine.live_chunks()) == 1)
+    live = engine.live_chunks()
+    assert live.request_id.tolist() == [stream.request_id]
+    assert sum(1 for _ in stream) > 1
+    wait_for(lambda: len(engine.live_chunks()) == 0)

@@ -16,6 +16,7 @@ from voxserve.core.chunk import ChunkRef, Urgency, UrgencyReason
 from voxserve.core.errors import InvalidInput, RequestCancelled
 from voxserve.core.events import ChunkLife, LaneSpan, RequestChange, SettingChange, Trace
 from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.live import LiveChunks, Stage
 from voxserve.core.protocols import EngineStats
 from voxserve.core.request import FinishReason, RequestState
 from voxserve.core.settings import Prepared, Settings, Split
@@ -101,6 +102,7 @@ class FakeEngine:
         self._cancelled: set[int] = set()
         self._running: set[int] = set()
         self._workload, self._rate_rps = "", 0.0
+        self._live: dict[int, tuple[int, Stage, bool, float]] = {}  # by request; the last: due
         threading.Thread(target=self._arrivals, daemon=True, name="fake-arrivals").start()
 
     @property
@@ -122,6 +124,17 @@ class FakeEngine:
         running = len(self._running)
         done, load = self._ids - running, (self._workload, self._rate_rps)
         return EngineStats(self.state, self.now_s(), 0, running, 0, done, 0, 0, 0, 0, 0.0, *load)
+
+    def live_chunks(self) -> LiveChunks:
+        now_s, rows = self.now_s(), list(self._live.items())
+        return LiveChunks(
+            now_s,
+            np.array([rid for rid, _ in rows], np.int64),
+            np.array([row[0] for _, row in rows], np.int64),
+            np.array([row[1] for _, row in rows], np.int8),
+            np.array([row[2] for _, row in rows], np.bool_),
+            np.array([row[3] - now_s - 0.03 for _, row in rows], np.float64),
+        )
 
     def load(self, workload: Any = "libritts", rate_rps: float = 0.0) -> None:
         self.loads.append((workload, rate_rps))
@@ -162,18 +175,21 @@ class FakeEngine:
         while frame < num_frames:
             ramp = self._settings.chunk_ramp
             size = min(ramp[min(index, len(ramp) - 1)], num_frames - frame)
+            due_s = arrival_s + self._settings.ttfa_target_s if index == 0 else p_s + audio_s
+            self._live[rid] = (index, Stage.GENERATING, index == 0, due_s)
             for _ in range(size):
                 step_s = FRAME_S / self.speed
                 self._span(LaneName.LM, JobKind.DECODE, step_s * 0.8, len(self._running))
                 time.sleep(step_s * 0.2)
             if rid in self._cancelled:
+                self._live.pop(rid)
                 stream.items.put(RequestCancelled("cancelled"))
                 self._running.discard(rid)
                 return self._state(rid, RequestState.CANCELLED)
             ready_s = self.now_s()
-            due_s = arrival_s + self._settings.ttfa_target_s if index == 0 else p_s + audio_s
             urgent = index == 0 or due_s - ready_s < self._settings.urgency_margin_s
             lane = LaneName.URGENT if urgent else LaneName.BACKGROUND
+            self._live[rid] = (index, Stage.IN_FLIGHT, urgent, due_s)
             span = self._span(lane, JobKind.CODEC, 0.03 + self.late.get(index, 0.0), 1, size)
             now_s = self.now_s()
             stall_s = max(0.0, now_s - due_s) if index else 0.0
@@ -207,6 +223,7 @@ class FakeEngine:
             pcm = tone(rid, first, round(audio_s * RATE_HZ))
             stream.items.put(FakeChunk(ref, pcm, now_s, due_s, stall_s))
             frame, index = frame + size, index + 1
+        self._live.pop(rid)
         stream.items.put(None)
         self._running.discard(rid)
         self._state(rid, RequestState.DONE, FinishReason.END)

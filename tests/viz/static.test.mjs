@@ -11,11 +11,11 @@ function load(...names) {
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 }
 
-const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, summary, xOf } =
+const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, stripMarks, stripX, summary, xOf } =
   await load("tracks.js");
 const { Mixer, floats } = await load("mixer.js");
 const { sparkPath } = await load("numbers.js");
-const { chunkText, figureOf } = await load("page.js", "tracks.js", "draw.js", "inspect.js");
+const { chunkText, figureOf } = await load("page.js", "tracks.js", "colours.js", "inspect.js");
 
 const SCHEMA = {
   spans: ["lane", "kind", "batch", "start_s", "end_s"],
@@ -24,6 +24,7 @@ const SCHEMA = {
   kinds: ["prefill", "decode", "codec"],
   urgencies: ["urgent", "background"],
   reasons: ["first chunk"],
+  live: ["request_id", "slack_s"],
 };
 
 function table(rows) {
@@ -31,7 +32,7 @@ function table(rows) {
 }
 
 function delta(now, spans, chunks, more = {}) {
-  return [{ now, t0: 100, marks: [], heard: [], ...more }, [table(spans), table(chunks)]];
+  return [{ now, t0: 100, marks: [], heard: [], ...more }, [table(spans), table(chunks), table(more.live ?? [])]];
 }
 
 test("times are moved by t0, lengths are not, NaN stays", () => {
@@ -70,6 +71,32 @@ test("hit finds the span under the pointer and the nearest deadline", () => {
   assert.equal(due.kind, "chunk");
   const dot = slackY(box, slackRange(seen.chunks), 0.5);
   assert.equal(hit(box, view, seen, xOf(box, view, 101), dot).kind, "chunk");
+});
+
+test("the strip puts running chunks at their slack and stacks those that would overlap", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  tracks.add(...delta(104, [], [], { live: [[7, 0.5], [8, 0.5], [9, -9]] }));
+  const box = layoutOf(800, 300);
+  const marks = stripMarks(box, tracks.live);
+  assert.equal(marks[0].x, stripX(box, 0.5));
+  assert.ok(marks[1].y < marks[0].y && marks[1].x === marks[0].x);
+  assert.equal(marks[2].x, stripX(box, -0.5), "what is later than the axis shows at its end");
+  const seen = tracks.within(100, 104);
+  assert.equal(hit(box, { from: 100, to: 104 }, seen, marks[1].x, marks[1].y).row.request_id, 8);
+  assert.match(summary(tracks, 4), /3 chunks under way/);
+});
+
+test("ghosts lie under their lanes and everything stays on the canvas", () => {
+  for (const hasGhosts of [false, true]) {
+    const box = layoutOf(800, 320, hasGhosts);
+    box.lanes.forEach((lane, i) => {
+      assert.ok(box.ghosts[i].y >= lane.y + lane.h);
+      assert.equal(box.ghosts[i].h > 4, hasGhosts);
+    });
+    assert.ok(box.ghosts[2].y + box.ghosts[2].h <= box.deadlines.y);
+    assert.ok(box.slack.y >= box.deadlines.y + box.deadlines.h);
+    assert.ok(box.strip.y + box.strip.h < box.height && box.bottom < box.strip.y);
+  }
 });
 
 test("the slack axis covers what is there, within limits", () => {

@@ -10,6 +10,7 @@ from viz.records import change, chunk, span
 
 from voxserve.core.events import OverloadChange
 from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.live import LiveChunks, Stage
 from voxserve.viz import wire
 
 
@@ -19,7 +20,7 @@ def test_spans_and_chunks_come_back() -> None:
         span(LaneName.BACKGROUND, JobKind.CODEC, now_s - 0.010, now_s - 0.002, batch=3),
         chunk(7, 2, delivered_s=now_s - 0.001, deadline_s=None, stall_s=0.5),
     ]
-    message, (spans, chunks) = wire.delta(records, now_s)
+    message, (spans, chunks, _) = wire.delta(records, now_s)
     row = dict(zip(wire.SPAN_COLUMNS, np.frombuffer(spans, "<f4"), strict=True))
     assert wire.LANES[int(row["lane"])] is LaneName.BACKGROUND
     assert wire.KINDS[int(row["kind"])] is JobKind.CODEC
@@ -28,6 +29,24 @@ def test_spans_and_chunks_come_back() -> None:
     row = dict(zip(wire.CHUNK_COLUMNS, np.frombuffer(chunks, "<f4"), strict=True))
     assert (row["request_id"], row["index"], row["stall_s"]) == (7, 2, 0.5)
     assert math.isnan(row["deadline_s"])
+
+
+def test_a_waiting_chunks_slack_goes_on_falling_after_the_snapshot() -> None:
+    stages = np.array([Stage.GENERATING, Stage.READY, Stage.IN_FLIGHT], np.int8)
+    ids, urgent = np.arange(3), np.array([True, False, False])
+    live = LiveChunks(4.9, ids, ids, stages, urgent, np.full(3, 0.5))
+    _, (_, _, packed) = wire.delta([], 5.0, live=live)
+    rows = np.frombuffer(packed, "<f4").reshape(3, len(wire.LIVE_COLUMNS))
+    assert rows[:, wire.LIVE_COLUMNS.index("slack_s")] == pytest.approx([0.5, 0.4, 0.5])
+    assert rows[:, wire.LIVE_COLUMNS.index("is_urgent")].tolist() == [1, 0, 0]
+
+
+def test_a_span_of_every_kind_can_be_sent() -> None:
+    spans = [span(LaneName.BACKGROUND, kind, 1.0, 2.0) for kind in JobKind]
+    _, (packed, _, _) = wire.delta(spans, 5.0)
+    rows = np.frombuffer(packed, "<f4").reshape(len(spans), len(wire.SPAN_COLUMNS))
+    kinds = [wire.KINDS[int(kind)] for kind in rows[:, wire.SPAN_COLUMNS.index("kind")]]
+    assert kinds == list(JobKind)
 
 
 def test_setting_and_overload_changes_become_marks() -> None:
@@ -39,4 +58,4 @@ def test_setting_and_overload_changes_become_marks() -> None:
 def test_an_empty_delta_is_a_heartbeat() -> None:
     message, buffers = wire.delta([], 5.0)
     assert message["now"] == 5.0
-    assert buffers == [b"", b""]
+    assert buffers == [b"", b"", b""]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from voxserve.core.chunk import ChunkRef
 from voxserve.core.events import Trace
 from voxserve.core.jobs import Job, JobEnded, Partition
+from voxserve.core.live import LiveChunks
 from voxserve.core.settings import Prepared, Settings, Split
 
 
@@ -164,6 +165,10 @@ class SpeechEngine(Protocol):
 
     def stats(self) -> EngineStats:
         """Counters for displays; never blocks on the serving thread."""
+        ...
+
+    def live_chunks(self) -> LiveChunks:
+        """The next chunk of every running request; never blocks on the serving thread."""
         ...
 
     def stream(self, text: Any, **options: Any) -> AudioStream:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from voxserve.core.errors import InvalidInput, InvalidSetting
 from voxserve.core.events import SettingChange, Trace
 from voxserve.core.jobs import Cancel, ListenerReport, PolicyChanged
+from voxserve.core.live import LiveChunks
 from voxserve.core.protocols import EngineStats
 from voxserve.core.settings import Settings, Split, normalised
 from voxserve.core.workload import Utterance, Workload
@@ -360,6 +361,10 @@ class Engine:
         if load is None:
             return stats
         return replace(stats, workload=load.workload, rate_rps=load.rate_rps)
+
+    def live_chunks(self) -> LiveChunks:
+        """The next chunk of every running request and its slack, as of the last display."""
+        return self._service.live_chunks()
 
     def turns(self, last: int | None = None) -> NDArray[np.float64]:
         """How long the serving thread needed to act, for its last turns that launched jobs.

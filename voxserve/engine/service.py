@@ -34,6 +34,7 @@ from voxserve.core.jobs import (
     SlotReleased,
     TextArrived,
 )
+from voxserve.core.live import LiveChunks, no_chunks
 from voxserve.core.protocols import (
     EngineStats,
     Executor,
@@ -46,6 +47,7 @@ from voxserve.core.settings import START_ONLY, Prepared, Settings, Split
 from voxserve.engine.host import tuning
 from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.monitor import Monitor
+from voxserve.sched.live import live_chunks
 from voxserve.sched.scheduler import Scheduler
 
 _log = logging.getLogger("voxserve")
@@ -117,6 +119,8 @@ class Service:
         self._is_stopping = False
         self._error: EngineError | None = None
         self._wakeup_s = math.inf
+        self._live = no_chunks()
+        self._is_live_wanted = False
         self._thread = threading.Thread(
             target=self._serve, name=f"voxserve-{name}-engine", daemon=True
         )
@@ -222,6 +226,13 @@ class Service:
             kernel_delay_s=self._monitor.delay_s,
         )
 
+    def live_chunks(self) -> LiveChunks:
+        """The newest snapshot, without waiting for the serving thread; asks it for the next."""
+        self._is_live_wanted = True
+        if len(self._live):  # an idle engine takes no turn that would show it idle
+            self._executor.wake()
+        return self._live
+
     def wait_idle(self, timeout_s: float | None = None) -> bool:
         """Waits until no request is active and no slot is in use; False on time-out."""
         return self._idle.wait(timeout_s)
@@ -315,6 +326,9 @@ class Service:
         self._wakeup_s = _or_never(self._scheduler.wakeup_s())
         for notice in notices:
             self._publish(now_s, notice)
+        if self._is_live_wanted:
+            self._is_live_wanted = False
+            self._live = live_chunks(self._scheduler.board, now_s)
         self._set_busy(now_s)
 
     def _take_text(self, now_s: float, text: _Text) -> None:
@@ -430,6 +444,7 @@ class Service:
             tuning.leave_busy()
         tuning.leave_serving()
         self._monitor.active.clear()
+        self._live = no_chunks()
         try:
             self._executor.close()
         except Exception:  # border: the engine has ended; the reason is in the log

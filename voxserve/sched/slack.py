@@ -22,7 +22,7 @@ def slack_s(board: Board, now_s: float, slots: IntArray) -> FloatArray:
     table = board.table
     pending = table.ready_frames - table.heard_frames
     left = table.border - table.frames
-    need_s = left * board.step_s() + _codec_alone_s(board)[table.next_frames]
+    need_s = left * board.step_s() + codec_alone_s(board)[table.next_frames]
     return (_deadlines_s(board, now_s, pending) - now_s - need_s)[slots]
 
 
@@ -57,7 +57,7 @@ def _deadlines_s(board: Board, now_s: float, pending_frames: IntArray) -> FloatA
     return np.where(pending_frames > 0, start_s + pending_frames * board.frame_s, due_s)
 
 
-def _codec_alone_s(board: Board) -> FloatArray:
+def codec_alone_s(board: Board) -> FloatArray:
     """One chunk alone on the lane that takes it when it is pressed."""
     if board.has_urgent_lane:
         return board.estimates.alone_s(board.codec_split, Partition.WHOLE)

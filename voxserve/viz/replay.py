@@ -22,6 +22,7 @@ from voxserve.core.protocols import EngineStats
 from voxserve.core.request import RequestState
 from voxserve.core.trace_file import SavedTrace
 from voxserve.viz.explain import chunk_words
+from voxserve.viz.hindsight import Hindsight
 from voxserve.viz.layout import close_all, named
 from voxserve.viz.metrics import LiveNumbers
 from voxserve.viz.numbers import NumbersView, tiles
@@ -61,6 +62,7 @@ class Replay:
             _open[self.name].close()
         self._records = sorted(records, key=time_of)
         self._first_s, self._last_s = time_of(self._records[0]), time_of(self._records[-1])
+        self._hindsight = Hindsight(self._records)
         settings = about.get("settings", {})
         self._target_s = float(settings.get("ttfa_target_s", 0.2))
         self.timeline = Timeline(margin_s=float(settings.get("urgency_margin_s", 0.1)))
@@ -120,10 +122,17 @@ class Replay:
             layout={"width": "90px"},
         )
         self._detail = named("detail", ipywidgets.HTML())
+        self._play.observe(self._name_play, names="value")
         self._place.observe(self._moved, names="value")
         bar = named("top", ipywidgets.HBox([self._play, self._place, self._speed]))
         parts = [named("header", title), bar, self.timeline, self._detail, self._numbers_view]
         self.widget = named("workbench", ipywidgets.VBox(parts))
+
+    def _name_play(self, change: dict[str, Any]) -> None:
+        """The button says what a press of it does."""
+        is_playing = bool(change["new"])
+        self._play.description = "Pause" if is_playing else "Play"
+        self._play.icon = "pause" if is_playing else "play"
 
     def _moved(self, change: dict[str, Any]) -> None:
         """The user moved the slider."""
@@ -163,7 +172,7 @@ class Replay:
                 self._feed()
                 if self._next == len(self._records):
                     self._play.value = False
-            self.timeline.publish(self._trace, self.now_s)
+            self.timeline.publish(self._trace, self.now_s, self._hindsight.at(self.now_s))
             now_s = self.now_s
             self._place.value = now_s - self._first_s
             summary = self._numbers.summary(now_s, self._target_s)

@@ -17,6 +17,7 @@ import anywidget
 import traitlets
 
 from voxserve.core.events import ChunkLife, Record, Trace
+from voxserve.core.live import LiveChunks
 from voxserve.viz import esm, wire
 
 KEEP_S = 30.0
@@ -59,8 +60,8 @@ class Timeline(anywidget.AnyWidget):
         self._heard: list[wire.ListenerStall] = []
         self.on_msg(self._on_message)
 
-    def publish(self, trace: Trace, now_s: float) -> None:
-        """Sends what is new; only a heartbeat while nobody looks.
+    def publish(self, trace: Trace, now_s: float, live: LiveChunks | None = None) -> None:
+        """Sends what is new, and the chunks of now; only a heartbeat while nobody looks.
 
         Called by one publisher thread, at most ten times a second.
         """
@@ -82,7 +83,7 @@ class Timeline(anywidget.AnyWidget):
                 records = [r for r in records if _is_recent(r, now_s - KEEP_S)]
         else:
             self._needs_replay = True
-        message, buffers = wire.delta(records, now_s, heard)
+        message, buffers = wire.delta(records, now_s, heard, live if is_watched else None)
         message["reset"] = replay
         message["sent_ms"] = time.time() * 1000
         self.send(message, buffers)

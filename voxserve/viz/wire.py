@@ -17,9 +17,10 @@ from voxserve.core.events import (
     SettingChange,
 )
 from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.live import LiveChunks, Stage
 
 LANES = (LaneName.LM, LaneName.BACKGROUND, LaneName.URGENT)
-KINDS = (JobKind.PREFILL, JobKind.DECODE, JobKind.CODEC)
+KINDS = tuple(JobKind)
 URGENCIES = (Urgency.URGENT, Urgency.BACKGROUND)
 REASONS = tuple(UrgencyReason)
 
@@ -40,9 +41,11 @@ CHUNK_COLUMNS = (
     "audio_s",
     "stall_s",
 )
+LIVE_COLUMNS = ("request_id", "index", "stage", "is_urgent", "slack_s")
 SCHEMA: dict[str, list[str]] = {
     "spans": list(SPAN_COLUMNS),
     "chunks": list(CHUNK_COLUMNS),
+    "live": list(LIVE_COLUMNS),
     "lanes": [str(lane) for lane in LANES],
     "kinds": [str(kind) for kind in KINDS],
     "urgencies": [str(urgency) for urgency in URGENCIES],
@@ -59,9 +62,12 @@ class ListenerStall:
 
 
 def delta(
-    records: Iterable[Record], now_s: float, heard: Iterable[ListenerStall] = ()
+    records: Iterable[Record],
+    now_s: float,
+    heard: Iterable[ListenerStall] = (),
+    live: LiveChunks | None = None,
 ) -> tuple[dict[str, Any], list[bytes]]:
-    """Returns a message and its two buffers: float32 [spans, columns] and [chunks, columns].
+    """Returns a message and its three buffers: float32 [spans | chunks | live, columns].
 
     Times are sent relative to `t0` near `now_s`: float32 alone would lose milliseconds after
     hours of uptime.
@@ -88,7 +94,8 @@ def delta(
         "marks": marks,
         "heard": [{"time_s": h.time_s, "gap_s": h.gap_s} for h in heard],
     }
-    return message, [_packed(spans, len(SPAN_COLUMNS)), _packed(chunks, len(CHUNK_COLUMNS))]
+    buffers = [_packed(spans, len(SPAN_COLUMNS)), _packed(chunks, len(CHUNK_COLUMNS))]
+    return message, [*buffers, b"" if live is None else _packed_live(live, now_s)]
 
 
 def time_of(record: Record) -> float:
@@ -102,6 +109,13 @@ def time_of(record: Record) -> float:
 
 def _packed(rows: list[tuple[float, ...]], width: int) -> bytes:
     return np.asarray(rows, dtype="<f4").reshape(-1, width).tobytes()
+
+
+def _packed_live(live: LiveChunks, now_s: float) -> bytes:
+    """A waiting chunk's slack goes on falling after the snapshot; the others' need falls too."""
+    age_s = np.where(live.stage == Stage.READY, max(0.0, now_s - live.time_s), 0.0)
+    columns = (live.request_id, live.index, live.stage, live.is_urgent, live.slack_s - age_s)
+    return np.stack([np.asarray(c, "<f4") for c in columns], axis=1).tobytes()
 
 
 def _span_row(span: LaneSpan, t0: float) -> tuple[float, ...]:

@@ -158,7 +158,7 @@ class Workbench:
     def _tick(self) -> None:
         engine = self.engine
         now_s = engine.now_s()
-        self.timeline.publish(engine.trace, now_s)
+        self.timeline.publish(engine.trace, now_s, engine.live_chunks())
         records, self._position = engine.trace.since(self._position)
         self.numbers.add(records)
         self.controls.acknowledge(records)

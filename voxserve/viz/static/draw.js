@@ -1,30 +1,9 @@
-// Draws the live view on a canvas: three lanes, deadlines, slack. About 1 ms a frame, because on a
+// Draws the live view on a canvas: three lanes, deadlines, slack, chunks under way. About 1 ms a frame, because on a
 // laptop the browser shares its cores with the engine.
+import { COLOURS, colourOf } from "./colours.js";
+import { cross, diamond, disc, line, triangle } from "./shapes.js";
+import { drawStrip } from "./strip.js";
 import { isLate, slackRange, slackY, tickStep, xOf } from "./tracks.js";
-
-// Okabe-Ito. Kinds also differ by lane or hatch, outcomes by shape, never by colour alone.
-export const COLOURS = {
-  prefill: "#0072B2",
-  decode: "#E69F00",
-  codec: "#009E73",
-  urgent: "#CC79A7",
-  stall: "#D55E00",
-  heard: "#56B4E9",
-};
-
-/** Text and line colours of the page's theme. */
-export function themeOf(element) {
-  const css = getComputedStyle(element);
-  const read = (name, otherwise) => css.getPropertyValue(name).trim() || otherwise;
-  return {
-    text: read("--jp-ui-font-color1", "#222"),
-    faint: read("--jp-ui-font-color2", "#666"),
-    line: read("--jp-border-color2", "#ddd"),
-    paper: read("--jp-layout-color0", "#fff"),
-    lane: read("--jp-layout-color2", "#eee"),
-    font: `11px ${read("--jp-ui-font-family", "system-ui, sans-serif")}`,
-  };
-}
 
 /** Paints one frame. `view` is {from, to, now, margin}. */
 export function draw(g, box, seen, view, theme, names, selected) {
@@ -42,6 +21,7 @@ export function draw(g, box, seen, view, theme, names, selected) {
   drawSlack(g, box, seen.chunks, view, theme);
   if (selected) drawSelection(g, box, selected, view, theme);
   g.restore();
+  drawStrip(g, box, seen.live, view, theme);
 }
 
 function drawFrame(g, box, view, theme, names) {
@@ -68,7 +48,7 @@ function drawFrame(g, box, view, theme, names) {
     if (x > box.right - 24 && i !== 0) continue;
     g.fillStyle = i === 0 ? theme.text : theme.faint;
     const amount = Number((Math.abs(i) * step).toFixed(3));
-    g.fillText(i === 0 ? "now" : `${i > 0 ? "+" : "−"}${amount} s`, x, box.height - 6);
+    g.fillText(i === 0 ? "now" : `${i > 0 ? "+" : "−"}${amount} s`, x, box.bottom + 14);
   }
   g.strokeStyle = theme.text;
   const x = Math.round(xOf(box, view, view.now)) + 0.5;
@@ -102,12 +82,6 @@ function drawSpans(g, box, spans, view, theme) {
       g.fillText(`×${s.batch}`, x + w / 2, y + h / 2);
     }
   }
-}
-
-export function colourOf(span) {
-  if (span.kind === 0) return COLOURS.prefill;
-  if (span.kind === 1) return COLOURS.decode;
-  return span.lane === 2 ? COLOURS.urgent : COLOURS.codec;
 }
 
 function hatch(g, x, y, w, h, colour) {
@@ -241,47 +215,5 @@ function drawSelection(g, box, c, view, theme) {
   for (const time of [c.launched_s, c.delivered_s]) {
     const x = xOf(box, view, time);
     line(g, x, box.top, x, box.deadlines.y + box.deadlines.h);
-  }
-}
-
-function line(g, x0, y0, x1, y1) {
-  g.beginPath();
-  g.moveTo(x0, y0);
-  g.lineTo(x1, y1);
-  g.stroke();
-}
-
-function cross(g, x, y, r) {
-  line(g, x - r, y - r, x + r, y + r);
-  line(g, x - r, y + r, x + r, y - r);
-}
-
-function disc(g, x, y, r, colour) {
-  g.fillStyle = colour;
-  g.beginPath();
-  g.arc(x, y, r, 0, 2 * Math.PI);
-  g.fill();
-}
-
-function diamond(g, x, y, r, colour) {
-  polygon(g, [[x, y - r], [x + r, y], [x, y + r], [x - r, y]], colour, true);
-}
-
-/** Pointing down; solid for the server's stalls, open for the listener's. */
-function triangle(g, x, y, r, colour, solid) {
-  polygon(g, [[x - r, y - r], [x + r, y - r], [x, y + r]], colour, solid);
-}
-
-function polygon(g, points, colour, solid) {
-  g.beginPath();
-  points.forEach(([x, y], i) => (i ? g.lineTo(x, y) : g.moveTo(x, y)));
-  g.closePath();
-  g.fillStyle = colour;
-  g.strokeStyle = colour;
-  if (solid) g.fill();
-  else {
-    g.lineWidth = 2;
-    g.stroke();
-    g.lineWidth = 1;
   }
 }

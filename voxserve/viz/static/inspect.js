@@ -1,6 +1,6 @@
 // The frozen view as a Plotly figure: every bar and chunk can be hovered and zoomed. Plotly comes
 // from the kernel once a page, so nothing is fetched from the internet or saved in the notebook.
-import { COLOURS, colourOf } from "./draw.js";
+import { COLOURS, colourOf } from "./colours.js";
 import { tell } from "./page.js";
 import { isLate, seconds, slackRange } from "./tracks.js";
 

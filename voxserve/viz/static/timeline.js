@@ -1,8 +1,10 @@
 // The live timeline: binary deltas in, one canvas frame for each at most; freezing turns the same
 // records into a Plotly figure.
-import { draw, drawSlackScale, themeOf } from "./draw.js";
+import { themeOf } from "./colours.js";
+import { draw, drawSlackScale } from "./draw.js";
 import { chunkText, figureOf, loadPlotly, spanText } from "./inspect.js";
 import { tell } from "./page.js";
+import { liveText } from "./strip.js";
 import { Tracks, hit, layoutOf, summary } from "./tracks.js";
 
 const NAMES = ["LM", "codec (background)", "codec (urgent)", "deadlines"];
@@ -157,11 +159,11 @@ export default () => {
       tip.hidden = !found;
       canvas.style.cursor = found ? "pointer" : "";
       if (!found) return;
-      const say = found.kind === "span" ? spanText : chunkText;
+      const say = { span: spanText, chunk: chunkText, live: liveText }[found.kind];
       tip.innerHTML = say(found.row, tracks.schema).join("<br>");
       tip.style.left = `${Math.min(event.offsetX + 14, Math.max(0, box.width - 250))}px`;
       tip.style.top = `${event.offsetY > box.height / 2 ? event.offsetY - tip.clientHeight - 12 : event.offsetY + 14}px`;
-      if (found.kind === "chunk") pointed(found.row);
+      if (found.kind !== "span") pointed(found.row);
     };
     let pointedAt = "";
     const pointed = ({ request_id, index }) => {

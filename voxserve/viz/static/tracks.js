@@ -4,6 +4,8 @@
 // Columns that are lengths of time; every other "_s" column is an engine time sent minus `t0`.
 const LENGTHS = new Set(["audio_s", "slack_s", "stall_s"]);
 
+const STRIP_S = [-0.5, 4]; // ends of the strip's axis
+
 /** Turns one float32 table (row-major) into objects with absolute times. */
 export function decodeRows(buffer, columns, t0) {
   const values = new Float32Array(buffer);
@@ -37,15 +39,17 @@ export class Tracks {
     this.chunks = [];
     this.marks = []; // setting and overload changes: {time_s, text}
     this.heard = []; // listener stalls: {time_s, gap_s}
+    this.live = []; // the next chunk of every running request, now
     this.now = 0;
   }
 
   /** Adds one delta message and forgets what is too old to show. */
   add(message, buffers) {
     if (message.reset) this.clear();
-    const { spans, chunks } = this.schema;
+    const { spans, chunks, live } = this.schema;
     this.spans.push(...decodeRows(ownBytes(buffers[0]), spans, message.t0));
     this.chunks.push(...decodeRows(ownBytes(buffers[1]), chunks, message.t0));
+    this.live = decodeRows(ownBytes(buffers[2]), live, 0);
     this.marks.push(...message.marks);
     this.heard.push(...message.heard);
     this.now = message.now;
@@ -65,6 +69,7 @@ export class Tracks {
       ),
       marks: this.marks.filter((m) => within(m.time_s, from, to)),
       heard: this.heard.filter((h) => within(h.time_s, from, to)),
+      live: this.live,
     };
   }
 
@@ -98,19 +103,22 @@ export function isLate(chunk) {
   return chunk.delivered_s > chunk.deadline_s;
 }
 
-/** Where things are drawn, in CSS pixels. */
-export function layoutOf(width, height) {
-  const left = 114;
+/** Where things are drawn, in CSS pixels; with ghosts each lane shares its row with its ghost. */
+export function layoutOf(width, height, hasGhosts = false) {
+  const left = 92;
   const right = width - 10;
   const top = 18; // room for the text of setting changes
-  const bottom = height - 20; // room for the time axis
+  const strip = { y: height - 56, h: 38 }; // its own axis below it
+  const bottom = strip.y - 22; // room for the time axis
   const slackHeight = Math.round((bottom - top) * 0.27);
-  const lanesHeight = bottom - top - slackHeight - 12;
-  const rowHeight = lanesHeight / 4;
-  const lanes = [0, 1, 2].map((i) => ({ y: top + i * rowHeight + 3, h: rowHeight - 6 }));
-  const deadlines = { y: top + 3 * rowHeight + 2, h: rowHeight - 4 };
+  const lanesHeight = bottom - top - slackHeight - 10;
+  const rowHeight = lanesHeight / (hasGhosts ? 5.5 : 4); // a row with its ghost counts 1.5
+  const laneHeight = hasGhosts ? 1.5 * rowHeight : rowHeight;
+  const lanes = [0, 1, 2].map((i) => ({ y: top + i * laneHeight + 2, h: rowHeight - 4 }));
+  const ghosts = lanes.map((row) => ({ y: row.y + row.h + 1, h: hasGhosts ? rowHeight * 0.5 - 1 : 0 }));
+  const deadlines = { y: top + 3 * laneHeight + 2, h: rowHeight - 4 };
   const slack = { y: bottom - slackHeight, h: slackHeight };
-  return { width, height, left, right, top, bottom, lanes, deadlines, slack };
+  return { width, height, left, right, top, bottom, lanes, ghosts, deadlines, slack, strip };
 }
 
 /** Linear map of times to pixels over [view.from, view.to]. */
@@ -146,7 +154,31 @@ function root(value) {
   return Math.sign(value) * Math.sqrt(Math.abs(value));
 }
 
-/** The span or chunk under a pixel, or null: {kind: "span" | "chunk", row}. */
+/** Pixel of a slack value on the strip: square-root, -0.5 to 4 s, so that the margin is visible. */
+export function stripX(box, slack) {
+  const [low, high] = [root(STRIP_S[0]), root(STRIP_S[1])];
+  const at = root(Math.max(STRIP_S[0], Math.min(STRIP_S[1], slack)));
+  return box.left + 6 + ((at - low) / (high - low)) * (box.right - box.left - 12);
+}
+
+/** Places the running chunks: by slack from left to right, stacked where they would overlap. */
+export function stripMarks(box, live) {
+  const columns = new Map();
+  const placed = [...live].sort((a, b) => a.request_id - b.request_id).map((row) => {
+    const x = stripX(box, row.slack_s);
+    const column = Math.round(x / 10);
+    const level = columns.get(column) ?? 0;
+    columns.set(column, level + 1);
+    return { x, level, column, row };
+  });
+  for (const mark of placed) {
+    const room = (box.strip.h - 12) / Math.max(1, columns.get(mark.column) - 1);
+    mark.y = box.strip.y + box.strip.h - 6 - mark.level * Math.min(11, room);
+  }
+  return placed;
+}
+
+/** The span or chunk under a pixel, or null: {kind: "span" | "chunk" | "live", row}. */
 export function hit(box, view, seen, x, y) {
   const lane = box.lanes.findIndex((row) => y >= row.y && y <= row.y + row.h);
   if (lane >= 0) {
@@ -161,7 +193,12 @@ export function hit(box, view, seen, x, y) {
     const best = nearest(seen.chunks, (c) => Math.abs(xOf(box, view, c.deadline_s) - x));
     return best && { kind: "chunk", row: best };
   }
-  if (y >= box.slack.y) {
+  if (y >= box.strip.y - 6) {
+    const marks = stripMarks(box, seen.live);
+    const best = nearest(marks, (mark) => Math.hypot(mark.x - x, mark.y - y));
+    return best && { kind: "live", row: best.row };
+  }
+  if (y >= box.slack.y && y <= box.bottom) {
     const range = slackRange(seen.chunks);
     const best = nearest(seen.chunks, (c) =>
       Math.hypot(xOf(box, view, c.launched_s) - x, slackY(box, range, c.slack_s) - y),
@@ -188,7 +225,9 @@ export function summary(tracks, windowS) {
   const stalls = tracks.chunks.filter((c) => c.stall_s > 0 && c.delivered_s >= from).length;
   const busy = tracks.busy(from, tracks.now);
   const lanes = tracks.schema.lanes.map((name, i) => `${name} lane ${Math.round(100 * busy[i])} % busy`);
-  return `${stalls} stalls in the last ${windowS} s, ${lanes.join(", ")}`;
+  const urgent = tracks.live.filter((c) => c.is_urgent).length;
+  const live = `${tracks.live.length} chunks under way, ${urgent} urgent`;
+  return `${stalls} stalls in the last ${windowS} s, ${lanes.join(", ")}, ${live}`;
 }
 
 /** 0.0123 -> "12 ms", 1.5 -> "1.50 s". */

@@ -1,0 +1,68 @@
+// The strip below the lanes: every running request's next chunk by its slack now, against the
+// urgency margin. Shape and colour tell its class, filling tells how far it is.
+import { COLOURS } from "./colours.js";
+import { diamond, disc, line, triangle } from "./shapes.js";
+import { seconds, stripMarks, stripX } from "./tracks.js";
+
+const TICKS_S = [-0.5, -0.2, 0, 0.2, 0.5, 1, 2, 4];
+const STAGES = ["being generated", "ready, waits for a codec lane", "being decoded"];
+
+export function drawStrip(g, box, live, view, theme) {
+  const { y, h } = box.strip;
+  const zero = stripX(box, 0);
+  const margin = stripX(box, view.margin);
+  g.globalAlpha = 0.6;
+  g.fillStyle = theme.lane;
+  g.fillRect(box.left, y, box.right - box.left, h);
+  g.globalAlpha = 0.16;
+  g.fillStyle = COLOURS.stall;
+  g.fillRect(box.left, y, zero - box.left, h);
+  g.fillStyle = COLOURS.urgent;
+  g.fillRect(zero, y, margin - zero, h);
+  g.globalAlpha = 1;
+  g.strokeStyle = theme.text;
+  line(g, zero, y, zero, y + h);
+  g.save();
+  g.setLineDash([5, 4]);
+  g.strokeStyle = COLOURS.urgent;
+  line(g, margin, y, margin, y + h);
+  g.restore();
+  drawScale(g, box, live, theme);
+  for (const mark of stripMarks(box, live)) drawMark(g, mark);
+}
+
+function drawMark(g, { x, y, row }) {
+  const solid = row.stage > 0;
+  if (row.slack_s < 0) triangle(g, x, y, 4.5, COLOURS.stall, solid);
+  else if (row.is_urgent) diamond(g, x, y, 5, COLOURS.urgent, solid);
+  else disc(g, x, y, 3.6, COLOURS.codec, solid);
+  if (row.stage === 2) disc(g, x, y, 1.3, "#fff");
+}
+
+function drawScale(g, box, live, theme) {
+  const { y, h } = box.strip;
+  g.font = theme.font;
+  g.fillStyle = theme.text;
+  g.textAlign = "right";
+  g.textBaseline = "middle";
+  g.fillText("slack now", box.left - 8, y + h / 2 - 7);
+  g.fillStyle = theme.faint;
+  g.fillText(`${live.length} running`, box.left - 8, y + h / 2 + 7);
+  g.textBaseline = "alphabetic";
+  TICKS_S.forEach((value, i) => {
+    g.textAlign = i === TICKS_S.length - 1 ? "right" : i ? "center" : "left";
+    const x = i === TICKS_S.length - 1 ? box.right : i ? stripX(box, value) : box.left;
+    g.fillText(value ? `${String(value).replace("-", "−")} s` : "0", x, y + h + 13);
+  });
+}
+
+/** A running chunk in words, for the pointer. */
+export function liveText(row) {
+  const urgent = row.is_urgent ? "urgent" : "background";
+  const late = row.slack_s < 0 ? "will be late" : "slack";
+  return [
+    `<b>request ${row.request_id}, chunk ${row.index}</b>`,
+    `${STAGES[row.stage]}, ${urgent}`,
+    row.slack_s < 0 ? `${late} by ${seconds(-row.slack_s)}` : `${late} ${seconds(row.slack_s)}`,
+  ];
+}
