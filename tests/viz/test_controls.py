@@ -10,6 +10,7 @@ from viz.fakes import PREPARED, FakeEngine
 from voxserve.core.errors import InvalidSetting
 from voxserve.core.settings import Split
 from voxserve.viz.controls import Controls
+from voxserve.viz.history import History
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def controls(engine: FakeEngine, said: list[str]) -> Controls:
-    return Controls(engine, said.append)
+    return Controls(engine, History(), said.append)
 
 
 def _classes(controls: Controls, name: str) -> tuple[str, ...]:

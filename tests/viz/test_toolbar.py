@@ -18,6 +18,7 @@ from voxserve.core import trace_file
 from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.settings import Settings, Split
 from voxserve.viz import export
+from voxserve.viz.load import Load
 from voxserve.viz.presets import code, presets
 from voxserve.viz.workbench import Workbench
 
@@ -64,8 +65,13 @@ def test_a_preset_is_one_change_and_one_undo_takes_it_back(
 
 
 def test_the_overload_preset_raises_the_load(bench: Workbench, engine: FakeEngine) -> None:
+    engine.set(background_batch=2)
     bench.toolbar.preset.value = "Overload"
     assert engine.loads == [("libritts", bench.rate.max)]
+    assert engine.settings.background_batch == 8
+    bench.toolbar.undo.click()  # settings and load together
+    assert bench.rate.value == 0.0
+    assert engine.settings.background_batch == 2
 
 
 def test_the_code_reproduces_the_settings(bench: Workbench, engine: FakeEngine) -> None:
@@ -76,8 +82,8 @@ def test_the_code_reproduces_the_settings(bench: Workbench, engine: FakeEngine) 
     compile(made, "code", "exec")
     assert "background_batch=3" in made
     assert "sm_split='none'" in made
-    assert "rate_rps=1" in made
-    assert "engine.set" not in code(start, start, "vox-tiny", "cpu", 0.0)
+    assert "engine.load('libritts', rate_rps=1)" in made
+    assert "engine.set" not in code(start, start, "vox-tiny", "cpu", Load())
 
 
 def test_files(bench: Workbench, engine: FakeEngine, tmp_path: Path) -> None:

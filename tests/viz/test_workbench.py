@@ -124,7 +124,10 @@ def test_a_listener_stall_is_marked_on_the_timeline(bench: Workbench) -> None:
 
 def test_running_the_cell_again_closes_the_old_workbench(engine: FakeEngine) -> None:
     first = Workbench(engine)
+    first.rate.value = 1.0
     second = Workbench(engine)
+    assert engine.loads == [("libritts", 1.0)]  # the load goes on, and is shown
+    assert second.rate.value == 1.0
     assert not first._publisher._thread.is_alive()
     assert first.widget.comm is None
     second.close()

@@ -13,6 +13,7 @@ from typing import Any
 from voxserve.core.errors import VoxserveError
 from voxserve.core.events import Record, SettingChange
 from voxserve.core.protocols import SpeechEngine
+from voxserve.viz.history import History
 from voxserve.viz.knobs import Control, make
 
 
@@ -21,16 +22,19 @@ class Controls:
 
     Args:
         engine: Settings and prepared values come from it, changes go to it.
+        history: Changes go into it.
         report: Told what went wrong (or "" when all is well), from any thread.
     """
 
-    def __init__(self, engine: SpeechEngine, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, engine: SpeechEngine, history: History, report: Callable[[str], None]
+    ) -> None:
         self.engine = engine
+        self._history = history
         self._report = report
         self._lock = threading.Lock()  # callbacks run on any kernel thread
         self._pending: set[str] = set()
         self._syncing_thread: int | None = None
-        self._history: list[dict[str, Any]] = []  # what to set to undo the newest change, last
         self.controls = {control.name: control for control in make(engine)}
         self.sync()
         for control in self.controls.values():
@@ -72,17 +76,7 @@ class Controls:
         new = {name: value for name, value in changes.items() if value != old[name]}
         if new:
             self._set(new)
-            with self._lock:
-                self._history.append({name: old[name] for name in new})
-
-    def undo(self) -> bool:
-        """Takes the newest change back; False when there is none."""
-        with self._lock:
-            if not self._history:
-                return False
-            old = self._history.pop()
-        self._set(old)
-        return True
+            self._history.add(lambda: self._set({name: old[name] for name in new}))
 
     def _set(self, changes: dict[str, Any]) -> None:
         """Marks as pending first: the engine can be done before `set` returns."""

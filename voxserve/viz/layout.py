@@ -14,6 +14,7 @@ import ipywidgets
 from voxserve.core.protocols import EngineStats, SpeechEngine
 from voxserve.viz.controls import Controls
 from voxserve.viz.knobs import LOOK
+from voxserve.viz.load import LoadControls
 from voxserve.viz.player import Player
 from voxserve.viz.publisher import BUSY_S
 
@@ -27,8 +28,8 @@ class Parts:
         timeline: Any,
         player: Player,
         numbers: Any,
+        load: LoadControls,
         text: str,
-        max_rate: float,
     ) -> None:
         self.header = named("header", ipywidgets.HTML())
         self.status = named("status", ipywidgets.HTML())
@@ -38,19 +39,10 @@ class Parts:
         self.stop = ipywidgets.Button(
             description="Stop", icon="stop", tooltip="Cancel what is being spoken"
         )
-        self.rate = ipywidgets.FloatSlider(
-            max=max_rate,
-            step=max_rate / 80,
-            description="Rate, req/s",
-            tooltip="Background requests per second: open loop, nobody hears them.",
-            continuous_update=False,
-            readout_format=".1f",
-            **LOOK,
-        )
         buttons = named("buttons", ipywidgets.VBox([self.speak, self.stop]))
         listen = ipywidgets.VBox([ipywidgets.HBox([self.text, buttons]), player])
         areas = [
-            named("area-controls", self._column(controls, player)),
+            named("area-controls", self._column(controls, load, player)),
             named("area-timeline", ipywidgets.VBox([timeline, self.detail])),
             named("area-listen", listen),
             named("area-numbers", numbers),
@@ -59,16 +51,16 @@ class Parts:
         self.top = named("top", ipywidgets.HBox([self.header]))
         self.box = named("workbench", ipywidgets.VBox([self.top, grid, self.status]))
 
-    def _column(self, controls: Controls, player: Player) -> Any:
+    def _column(self, controls: Controls, load: LoadControls, player: Player) -> Any:
         return ipywidgets.VBox(
             [
                 caption("Partition"),
                 *controls.box("lane_mode", "sm_split"),
-                caption("Urgency and batching"),
+                caption("Urgency, batching, admission"),
                 *controls.box("urgency_margin_s", "background_batch", "max_decode_batch"),
-                caption("Admission and load"),
                 *controls.box("admission"),
-                self.rate,
+                caption("Background load"),
+                *load.box(),
                 caption("Listener"),
                 _milliseconds(player, "prebuffer_s", "Prebuffer, ms", "Audio kept before playing."),
                 _milliseconds(player, "jitter_s", "Jitter, ms", "Random network delay to imitate."),

@@ -7,6 +7,7 @@ from typing import Any
 
 from voxserve.core import settings as core
 from voxserve.core.settings import Prepared, Settings, Split
+from voxserve.viz.load import Load
 
 PAPER_SPLIT = Split(100, 32)
 
@@ -34,7 +35,7 @@ def presets(prepared: Prepared, start: Settings) -> list[Preset]:
     if PAPER_SPLIT in prepared.splits:
         paper["sm_split"] = PAPER_SPLIT
     offered = [
-        Preset("As started", "Everything as it was when the workbench opened.", base),
+        Preset("As started", "Every setting as it was when the workbench opened.", base),
         Preset("Paper default", "Three lanes, urgency margin 100 ms, batches of 8 chunks.", paper),
     ]
     if "partitioned" in core.LANE_MODES:
@@ -58,7 +59,7 @@ def live_names() -> list[str]:
     return [f.name for f in fields(Settings) if f.name not in core.START_ONLY]
 
 
-def code(settings: Settings, start: Settings, model: str, device: str, rate_rps: float) -> str:
+def code(settings: Settings, start: Settings, model: str, device: str, load: Load) -> str:
     """Python that reproduces the state: what differs from the settings at start, and the load."""
     lines = ["import voxserve", "", f"engine = voxserve.Engine({model!r}, {device!r})"]
     changed = {
@@ -69,8 +70,8 @@ def code(settings: Settings, start: Settings, model: str, device: str, rate_rps:
     if changed:
         arguments = "".join(f"    {name}={value},\n" for name, value in changed.items())
         lines.append(f"engine.set(\n{arguments})")
-    if rate_rps:
-        lines.append(f'engine.load("libritts", rate_rps={rate_rps:g})')
+    if load.rate_rps:
+        lines.append(f"engine.load({load.workload!r}, rate_rps={load.rate_rps:g})")
     lines.append("voxserve.Workbench(engine)")
     return "\n".join(lines) + "\n"
 

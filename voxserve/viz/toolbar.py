@@ -18,6 +18,8 @@ from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz import export
 from voxserve.viz.controls import Controls
+from voxserve.viz.history import History
+from voxserve.viz.load import LoadControls
 from voxserve.viz.presets import Preset, code, presets
 from voxserve.viz.whatif import what_if
 
@@ -35,7 +37,8 @@ class Toolbar:
     Args:
         engine: Saved, and described as code.
         controls: Applies presets, undoes changes.
-        rate: The background-load slider.
+        load: Applies a preset's load.
+        history: Takes the newest change back.
         tell: Shows HTML in the detail panel.
         guarded: Wraps callbacks so that their errors are shown.
     """
@@ -44,20 +47,22 @@ class Toolbar:
         self,
         engine: SpeechEngine,
         controls: Controls,
-        rate: Any,
+        load: LoadControls,
+        history: History,
         tell: Callable[[str], None],
         guarded: Callable[[Callable[[Any], Any]], Callable[[Any], None]],
     ) -> None:
         self.engine = engine
         self.controls = controls
-        self.rate = rate
+        self.load = load
+        self._history = history
         self._tell = tell
         self._guarded = guarded
         self._start = engine.settings
         self._presets = {p.name: p for p in presets(engine.prepared, engine.settings)}
         names = [("Presets …", "")] + [(name, name) for name in self._presets]
         self.preset = _menu(names, "Settings and load for a lesson")
-        self.undo = _button("Undo", "undo", "Take the newest setting change back")
+        self.undo = _button("Undo", "undo", "Take the newest change of a setting or the load back")
         self.code = _button("As code", "code", "Python that reproduces this state")
         self.save = _menu([("Save …", ""), *FILES.items()], "Write what happened to a file")
         self.preset.observe(guarded(self._choose), names="value")
@@ -69,21 +74,22 @@ class Toolbar:
         self.widgets = [self.preset, self.what_if, self.undo, self.code, self.save]
 
     def apply(self, preset: Preset) -> None:
-        """Applies a preset's settings as one change, and its load."""
-        self.controls.apply(preset.settings)
-        if preset.load_share is not None:
-            self.rate.value = preset.load_share * self.rate.max
+        """Applies a preset's settings and its load as one change."""
+        with self._history.as_one():
+            self.controls.apply(preset.settings)
+            if preset.load_share is not None:
+                self.load.apply(rate_rps=preset.load_share * self.load.rate.max)
         self._tell(f"<b>{html.escape(preset.name)}</b>: {html.escape(preset.lesson)}")
 
     def take_back(self) -> None:
         """Undoes the newest change."""
-        self._tell("" if self.controls.undo() else "There is no change to undo.")
+        self._tell("" if self._history.undo() else "There is no change to undo.")
 
     def as_code(self) -> str:
         """Python that reproduces the state."""
         engine = self.engine
         names = engine.model_name, engine.device_name
-        return code(engine.settings, self._start, *names, self.rate.value)
+        return code(engine.settings, self._start, *names, self.load.load)
 
     def show_code(self) -> None:
         """Shows the code, ready to be copied."""

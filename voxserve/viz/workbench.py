@@ -20,8 +20,10 @@ from voxserve.viz import export
 from voxserve.viz.controls import Controls
 from voxserve.viz.explain import chunk_words, cure_words
 from voxserve.viz.figures import timeline_figure
+from voxserve.viz.history import History
 from voxserve.viz.layout import Parts, close_all, header_html
 from voxserve.viz.listen import Listening
+from voxserve.viz.load import LoadControls
 from voxserve.viz.metrics import LiveNumbers
 from voxserve.viz.numbers import NumbersView, tiles
 from voxserve.viz.player import Player
@@ -61,25 +63,27 @@ class Workbench:
         tap: bool = False,
     ) -> None:
         if engine.name in _open:
-            _open[engine.name].close()
+            _open[engine.name]._end()  # the load goes on: the cell may just have set it
         self.engine = engine
         self.timeline = Timeline(margin_s=engine.settings.urgency_margin_s)
         self.player = Player(rate_hz=engine.sample_rate_hz, tap=tap)
         self.listening = Listening(engine, self.player, self.report)
-        self.controls = Controls(engine, self.report)
+        history = History()
+        self.controls = Controls(engine, history, self.report)
+        top_rps = engine.prepared.num_slots / 8.0 if max_rate_rps is None else max_rate_rps
+        self.load = LoadControls(engine, history, self.report, top_rps)
         self.numbers = LiveNumbers()
         self._numbers_view = NumbersView()
         self._position = 0
         self._ticks = 0
         self._is_closed = False
         self._cure = threading.Lock()  # one search at a time: it competes with the engine
-        top_rps = engine.prepared.num_slots / 8.0 if max_rate_rps is None else max_rate_rps
         self._parts = Parts(
-            self.controls, self.timeline, self.player, self._numbers_view, text, top_rps
+            self.controls, self.timeline, self.player, self._numbers_view, self.load, text
         )
-        self.text, self.rate = self._parts.text, self._parts.rate
+        self.text, self.rate = self._parts.text, self.load.rate
         self.widget = self._parts.box
-        self.toolbar = Toolbar(engine, self.controls, self.rate, self._tell, self._guarded)
+        self.toolbar = Toolbar(engine, self.controls, self.load, history, self._tell, self._guarded)
         self._parts.top.children = [self._parts.header, *self.toolbar.widgets]
         self._connect()
         self._tell("")
@@ -109,14 +113,17 @@ class Workbench:
 
     def close(self) -> None:
         """Ends the display thread, what is being spoken and the background load; frees widgets."""
+        if not self._is_closed and self.load.load.rate_rps:
+            with suppress(VoxserveError):  # the engine may have ended before
+                self.engine.load(rate_rps=0.0)
+        self._end()
+
+    def _end(self) -> None:
         if self._is_closed:
             return
         self._is_closed = True
         self._publisher.close()
         self.listening.stop()
-        if self.rate.value:
-            with suppress(VoxserveError):  # the engine may have ended before
-                self.engine.load(rate_rps=0.0)
         self.timeline.ended = "This workbench was closed."
         close_all(self.widget)
         if _open.get(self.engine.name) is self:
@@ -134,8 +141,6 @@ class Workbench:
     def _connect(self) -> None:
         self._parts.speak.on_click(self._guarded(lambda _: self.speak()))
         self._parts.stop.on_click(self._guarded(lambda _: self.stop()))
-        load = self._guarded(lambda change: self.engine.load(rate_rps=float(change["new"])))
-        self.rate.observe(load, names="value")
         self.timeline.on_select = self._select
         self.timeline.on_point = self._point
         self.player.on_stall = self._on_listener_stall
@@ -167,6 +172,7 @@ class Workbench:
             self.timeline.margin_s = settings.urgency_margin_s
             summary = self.numbers.summary(now_s, settings.ttfa_target_s)
             self._numbers_view.show(tiles(summary, stats, settings.ttfa_target_s))
+            self.load.sync()
             self._parts.header.value = header_html(engine, stats, self._publisher.lateness_s)
         self._ticks += 1
 
