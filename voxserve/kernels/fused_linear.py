@@ -73,6 +73,33 @@ def norm_linear(
     return F.linear(rms_norm(x, norm_weight, eps), weight)
 
 
+def logits_linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`x @ weight.T` whose sums are not rounded to the inputs' type.
+
+    The largest of a few thousand logits lie close together: rounded to bfloat16, every 200th best
+    code is another one, and ties become common.
+
+    Args:
+        x: `[rows, in]`.
+        weight: `[out, in]`.
+
+    Returns:
+        `[rows, out]` float32.
+    """
+    if x.dtype == torch.float32 or not x.is_cuda:
+        return F.linear(x.float(), weight.float())
+    return torch.mm(x, weight.T, out_dtype=torch.float32)
+
+
+def logits_before_norm(
+    x: torch.Tensor, norm_weight: torch.Tensor | None, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """`linear_before_norm` with float32 sums (see `logits_linear`)."""
+    if norm_weight is None and not use_reference(x):
+        return logits_linear(x, weight), x
+    return logits_linear(rms_norm(x, norm_weight, eps), weight), None
+
+
 def linear_before_norm(
     x: torch.Tensor, norm_weight: torch.Tensor | None, weight: torch.Tensor, eps: float = 1e-6
 ) -> tuple[torch.Tensor, torch.Tensor | None]:

@@ -7,7 +7,12 @@ import torch
 from voxserve.kernels.backend import use_reference
 from voxserve.kernels.decode_attention import decode_attention
 from voxserve.kernels.depth_attention import depth_attention
-from voxserve.kernels.fused_linear import linear_residual, norm_gate_up, norm_linear
+from voxserve.kernels.fused_linear import (
+    linear_residual,
+    logits_linear,
+    norm_gate_up,
+    norm_linear,
+)
 from voxserve.kernels.kv_cache import PAGE_SIZE, qk_norm_rope_write
 from voxserve.kernels.linear_kernel import LinearTile, launch_linear
 from voxserve.kernels.prefill_attention import prefill_attention
@@ -42,6 +47,7 @@ def norm_cases(rows: int, width: int, out: int) -> list[ParityCase]:
         ParityCase(
             f"norm_linear_folded{size}", build, lambda t: [norm_linear(t["x"], None, t["weight"])]
         ),
+        ParityCase(f"logits{size}", build, lambda t: [logits_linear(t["x"], t["weight"])]),
         ParityCase(
             f"norm_gate_up{size}", build, lambda t: [norm_gate_up(t["x"], None, t["weight"])]
         ),

@@ -32,13 +32,13 @@ def favour(model: Qwen3TTS, first_code: int, monkeypatch: pytest.MonkeyPatch) ->
     """Makes an id of the first codebook the only choice wherever it is allowed."""
     bias = torch.zeros(model.config.vocab)
     bias[first_code] = 1e4
-    real = torch.nn.functional.linear
+    real = talker_module.logits_linear
 
-    def linear(x: torch.Tensor, weight: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
-        out = real(x, weight, *rest)
+    def biased(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        out = real(x, weight)
         return out + bias if weight is model.talker.head else out
 
-    monkeypatch.setattr(talker_module.F, "linear", linear)
+    monkeypatch.setattr(talker_module, "logits_linear", biased)
 
 
 def test_a_batch_gives_each_row_what_it_gets_alone(tiny: Qwen3TTS) -> None:

@@ -13,7 +13,12 @@ import torch
 import torch.nn.functional as F
 
 from voxserve.kernels.depth_attention import depth_attention
-from voxserve.kernels.fused_linear import linear_before_norm, linear_residual, norm_gate_up
+from voxserve.kernels.fused_linear import (
+    linear_before_norm,
+    linear_residual,
+    logits_before_norm,
+    norm_gate_up,
+)
 from voxserve.kernels.rope import rope_table
 from voxserve.models.blocks.transformer import LayerWeights, TransformerShape
 
@@ -70,7 +75,7 @@ class DepthTransformer:
             if codebook > 1:
                 last = self._step(x, caches, codebook)
             eps = self.shape.norm_eps
-            logits, unscaled = linear_before_norm(last, self.final_norm, head, eps)
+            logits, unscaled = logits_before_norm(last, self.final_norm, head, eps)
             is_last = codebook == len(self.heads)
             table = None if is_last else self.tables[codebook]
             # NOTE: `last` may be `x` itself; a row of it is read before it is overwritten.

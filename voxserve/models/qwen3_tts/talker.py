@@ -9,11 +9,10 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 
 from voxserve.kernels.embedding_sum import embedding_sum
 from voxserve.kernels.frame_step import StepText, commit_frame, step_input
-from voxserve.kernels.fused_linear import fold_norm
+from voxserve.kernels.fused_linear import fold_norm, logits_linear
 from voxserve.models.base import PrefillInputs
 from voxserve.models.blocks.depth import DepthTransformer
 from voxserve.models.blocks.transformer import (
@@ -116,7 +115,7 @@ class Talker:
         frame = torch.empty(
             (rows, self.config.num_codebooks), dtype=torch.int32, device=slots.device
         )
-        logits = F.linear(hidden, self.head)
+        logits = logits_linear(hidden, self.head)
         # An ended row's end id also has a row in the first table: nothing is out of bounds.
         table = self.depth.tables[0]
         first = torch.empty((rows, table.shape[1]), dtype=table.dtype, device=table.device)
