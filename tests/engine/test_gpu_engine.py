@@ -1,9 +1,8 @@
-"""The whole engine on an NVIDIA GPU with the tiny checkpoint: partitions, graphs, memory."""
+"""The whole engine on an NVIDIA GPU with random weights: partitions, graphs, memory."""
 
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from voxserve.runtime import cuda, partition
 from voxserve.runtime.capacity import Capacity
 from voxserve.runtime.executables import Sizes
 
-CHECKPOINT = Path(__file__).parents[1] / "data" / "qwen3_tts_tiny"
 SIZES = Sizes((4, 8), prefill=(128,), codec=(4, 8), urgent=(4,), chunk_frames=(4, 10))
 TEXT = "Hello there, how are you?"
 LENGTH = {"min_frames": 34, "max_frames": 34}
@@ -35,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(**settings: object) -> Engine:
-    return Engine("qwen3-tts-1.7b", "cuda", weights=str(CHECKPOINT), name="gpu", **settings)
+    return Engine("qwen3-tts-1.7b", "cuda", weights="random", name="gpu", **settings)
 
 
 def a_split() -> str:
