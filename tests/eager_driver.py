@@ -39,6 +39,7 @@ class EagerDriver:
     def __init__(self, clock: Clock) -> None:
         self.device = torch.device("cpu")
         self.is_pinned = False
+        self.launch_path = "torch"
         self.holds = False
         self.clock = clock
         self.captured: list[tuple[LaneName, Split, Partition]] = []
@@ -65,9 +66,9 @@ class EagerDriver:
             raise self.error
         start_s = self.clock.now_s()
         for step in steps:
-            step.inputs.copy_(step.source)
-            step.replay()
-            step.landing.copy_(step.outputs)
+            step.copy_in()
+            step.executable.replay()
+            step.copy_out()
         ticket = Ticket(lane, start_s, self.clock.now_s(), not self.holds)
         if self.holds:
             self.tickets.append(ticket)

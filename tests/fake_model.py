@@ -7,6 +7,7 @@ seed and its frame, so that a test can see what was delivered.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +61,7 @@ class FakeModel(SpeechModel):
     def __init__(self, step_s: float = 0.0, codec_s: float = 0.0) -> None:
         self.step_s = step_s
         self.codec_s = codec_s
+        self._opened: list[PreparedRequest] = []
         self.device = torch.device("cpu")
         self.info = ModelInfo(
             name="fake",
@@ -100,6 +102,21 @@ class FakeModel(SpeechModel):
         state.num_frames[slot] = 0
         state.seed[slot] = request.options.seed
         state.words[slot] = " ".join(piece.text for piece in request.pieces)
+
+    def open_row(
+        self, state: Any, request: PreparedRequest | None, pages: Sequence[int] = ()
+    ) -> np.ndarray:
+        """Seed, and where the request is kept for the device to find."""
+        if request is None:
+            return np.array([0, -1], np.int32)
+        self._opened.append(request)
+        return np.array([request.options.seed, len(self._opened) - 1], np.int32)
+
+    def open_slots(self, state: Any, slots: torch.Tensor, rows: torch.Tensor) -> None:
+        """Resets slots."""
+        for slot, (_, place) in zip(slots.tolist(), rows.tolist(), strict=True):
+            if place >= 0:
+                self.open_slot(state, slot, self._opened[place])
 
     def prefill(self, state: Any, inputs: PrefillInputs) -> None:
         """The first frame of a piece."""

@@ -349,6 +349,34 @@ class SpeechModel(ABC):
             `info.chunk_samples(first_frame, num_valid, is_last)` samples are valid.
         """
 
+    def open_row(
+        self, state: Any, request: PreparedRequest | None, pages: Sequence[int] = ()
+    ) -> NDArray[np.int32]:
+        """What opening a slot takes, as numbers that travel with its first prompt.
+
+        Args:
+            state: From `allocate`.
+            request: None: the row of a slot that is not opened, which goes with the scratch slot.
+            pages: KV pages of the slot, in order, where the state keeps pages.
+
+        Returns:
+            [columns] int32, the same number of columns for every request of a state.
+        """
+        raise NotImplementedError(f"{self.info.name} opens its slots from the host")
+
+    def open_slots(self, state: Any, slots: torch.Tensor, rows: torch.Tensor) -> None:
+        """`open_slot` and `assign_pages` for many slots, on the device; can be captured.
+
+        Only for models that run as executables: a call per slot and setting would cost the host
+        more than all else in a prefill.
+
+        Args:
+            state: From `allocate`.
+            slots: [rows] int32; padding rows name the scratch slot, any number of times.
+            rows: [rows, columns] int32, from `open_row`.
+        """
+        raise NotImplementedError(f"{self.info.name} opens its slots from the host")
+
     def assign_pages(self, state: Any, slot: int, pages: Sequence[int]) -> None:
         """Tells the state which KV pages a slot owns, in order, before a prefill into it.
 

@@ -30,12 +30,13 @@ from voxserve.core.jobs import (
 )
 from voxserve.core.protocols import CostModel, JobResult
 from voxserve.core.settings import Prepared, Settings, Split
-from voxserve.models.base import Piece, PreparedRequest, SpeechModel
+from voxserve.models.base import PreparedRequest, SpeechModel
 from voxserve.runtime.capacity import KV_PAGE_TOKENS, Capacity, fitting
 from voxserve.runtime.driver import Driver, Step
 from voxserve.runtime.executables import Executables, Progress, Sizes
 from voxserve.runtime.flight import Flight, FlightBuffers
 from voxserve.runtime.leading_silence import LeadingSilence
+from voxserve.runtime.nap import nap
 from voxserve.runtime.stage_timing import measure
 
 _POLL_S = 50e-6
@@ -99,7 +100,6 @@ class CudaExecutor:
         self.sample_rate_hz = model.info.sample_rate_hz
         self.prepared = prepared_for(model, splits, sizes, capacity)
         self.defaults = _defaults(self.prepared, splits[0])
-        self._has_pages = capacity.num_kv_pages > 0
         try:
             self._start(model, splits, sizes, capacity, progress)
         except torch.OutOfMemoryError as error:
@@ -136,6 +136,7 @@ class CudaExecutor:
         self.cost: CostModel = self._timings
         names = ("allocate_s", "capture_s", "timing_s")
         self.start_report = {
+            "launch": self._driver.launch_path,
             **dict(zip(names, np.diff(times_s).round(3).tolist(), strict=True)),
             "num_executables": sum(1 for _ in made.items()),
             "stage_ms": self._timings.measured_ms(),
@@ -144,7 +145,7 @@ class CudaExecutor:
     # --- requests ----------------------------------------------------------------------------
 
     def open_slot(self, slot: int, request_id: int, prepared_request: PreparedRequest) -> None:
-        """Gives `slot` to a request; its device state is reset by the job of its first prompt."""
+        """Gives `slot` to a request; the prefill of its first prompt resets its device state."""
         silence = LeadingSilence(self.sample_rate_hz) if self._cuts_silence else None
         self._slots[slot] = _OpenSlot(prepared_request, silence)
 
@@ -197,8 +198,10 @@ class CudaExecutor:
                 break
             # NOTE: asking three events costs microseconds; a thread that waits for each would
             # have to be handed the interpreter first, and then hand over to this one.
-            is_idle = not any(self._lanes.values())
-            self._woken.wait(left_s if is_idle else min(left_s, _POLL_S))
+            if any(self._lanes.values()):
+                nap(min(left_s, _POLL_S))
+            else:
+                self._woken.wait(left_s)
         self._woken.clear()
         return ended
 
@@ -254,31 +257,30 @@ class CudaExecutor:
         return [self._buffers.step(flight, executable, range(len(rows)))]
 
     def _prefill_steps(self, job: PrefillJob, flight: Flight) -> list[Step]:
-        pieces = self._opened(job)
+        pieces = [
+            self._slots[slot].request.pieces[number]
+            for slot, number in zip(job.slots, job.pieces, strict=True)
+        ]
+        assert all(piece.features is None for piece in pieces), "features are not captured yet"
         tokens = [piece.num_tokens for piece in pieces]
         steps: list[Step] = []
         for rows in self._executables.prefill_parts(job, tokens):
             executable = self._executables.prefill(sum(tokens[i] for i in rows), len(rows))
             staged = self._buffers.stage(flight, executable)
-            executable.program.fill(staged, [job.slots[i] for i in rows], [pieces[i] for i in rows])
+            slots = [job.slots[i] for i in rows]
+            opened = self._opened(job, rows)
+            executable.program.fill(staged, slots, [pieces[i] for i in rows], opened)
             steps.append(self._buffers.step(flight, executable, rows))
         return steps
 
-    def _opened(self, job: PrefillJob) -> list[Piece]:
-        """The prompts; resets the device state of requests that begin, in the lane's order."""
+    def _opened(self, job: PrefillJob, rows: range) -> dict[int, NDArray[np.int32]]:
+        """What opens the slots of requests that begin in these rows."""
         assert self._model is not None, "launched on a closed executor"
-        pieces: list[Piece] = []
-        with self._driver.on(LaneName.LM):
-            for slot, number, pages in zip(job.slots, job.pieces, job.kv_pages, strict=True):
-                request = self._slots[slot].request
-                if number == 0:
-                    if self._has_pages:
-                        self._model.assign_pages(self._state, slot, pages)
-                    self._model.open_slot(self._state, slot, request)
-                piece = request.pieces[number]
-                assert piece.features is None, "prompts with features are not captured yet"
-                pieces.append(piece)
-        return pieces
+        begin = ((job.slots[row], job.kv_pages[row]) for row in rows if job.pieces[row] == 0)
+        return {
+            slot: self._model.open_row(self._state, self._slots[slot].request, pages)
+            for slot, pages in begin
+        }
 
     # --- collecting --------------------------------------------------------------------------
 
@@ -314,7 +316,7 @@ class CudaExecutor:
         pcm: list[NDArray[np.int16]] = []
         for row, chunk in enumerate(job.chunks):
             length = info.chunk_samples(chunk.first_frame, chunk.num_frames, chunk.is_last)
-            samples = wave[row, :length].copy()
+            samples = _copied(wave[row, :length])
             if not is_finite[row]:
                 failed[row], samples = _NOT_FINITE, samples[:0]
             silence = self._slots[chunk.slot].silence
@@ -365,6 +367,11 @@ def _defaults(prepared: Prepared, split: Split) -> Settings:
 
 def _at_most(buckets: tuple[int, ...], limit: int) -> int:
     return max((bucket for bucket in buckets if bucket <= limit), default=buckets[0])
+
+
+def _copied(samples: NDArray[np.int16]) -> NDArray[np.int16]:
+    """A copy. numpy's own of more than 500 elements lets go of the interpreter meanwhile."""
+    return np.frombuffer(bytearray(samples.data), np.int16)
 
 
 def _told(error: Exception) -> str:

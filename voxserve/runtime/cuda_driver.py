@@ -16,6 +16,7 @@ import torch
 from voxserve.core.clock import Clock
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.settings import Split
+from voxserve.runtime.cuda_launch import GraphReplay, TimedEvent, make_launcher
 from voxserve.runtime.driver import Step
 from voxserve.runtime.partition import Partitions
 
@@ -33,9 +34,9 @@ _ANCHOR_TRIES = 5
 class Ticket:
     """Events around a launch, and the anchor that was there before them."""
 
-    start: torch.cuda.Event
-    end: torch.cuda.Event
-    anchor: tuple[torch.cuda.Event, float]
+    start: TimedEvent
+    end: TimedEvent
+    anchor: tuple[TimedEvent, float]
 
 
 class CudaDriver:
@@ -61,7 +62,9 @@ class CudaDriver:
         self._clock_stream = torch.cuda.Stream(self.device)
         # Lanes replay at the same time: each has scratch memory of its own.
         self._pools = {lane: torch.cuda.graph_pool_handle() for lane in LaneName}
-        self._events: list[torch.cuda.Event] = []
+        self._events: list[TimedEvent] = []
+        self._launcher = make_launcher(self._clock_stream)
+        self.launch_path = self._launcher.name
         self._anchor = self._new_anchor()
 
     def capture(
@@ -82,7 +85,7 @@ class CudaDriver:
                 run()
             finally:
                 graph.capture_end()
-        return graph.replay
+        return GraphReplay(graph)
 
     def on(self, lane: LaneName) -> AbstractContextManager[Any]:
         """Makes the lane's stream current."""
@@ -90,26 +93,19 @@ class CudaDriver:
 
     def launch(self, lane: LaneName, steps: Sequence[Step]) -> Ticket:
         """Queues copies and replays between two events."""
-        stream = self._streams[lane]
         ticket = Ticket(self._event(), self._event(), self._anchor)
-        with torch.cuda.stream(stream):
-            ticket.start.record(stream)
-            for step in steps:
-                step.inputs.copy_(step.source, non_blocking=True)
-                step.replay()
-                step.landing.copy_(step.outputs, non_blocking=True)
-            ticket.end.record(stream)
+        self._launcher.launch(self._streams[lane], ticket.start, steps, ticket.end)
         return ticket
 
     def is_done(self, ticket: Ticket) -> bool:
         """Asks the end's event."""
-        return ticket.end.query()
+        return self._launcher.is_done(ticket.end)
 
     def span_s(self, ticket: Ticket) -> tuple[float, float]:
         """GPU times of both events, from the anchor on."""
         anchor, anchor_s = ticket.anchor
-        start_s = anchor_s + anchor.elapsed_time(ticket.start) * 1e-3
-        end_s = start_s + ticket.start.elapsed_time(ticket.end) * 1e-3
+        start_s = anchor_s + self._launcher.elapsed_s(anchor, ticket.start)
+        end_s = start_s + self._launcher.elapsed_s(ticket.start, ticket.end)
         self._events += (ticket.start, ticket.end)
         if end_s - self._anchor[1] > _ANCHOR_S:
             self._anchor = self._new_anchor()
@@ -127,7 +123,7 @@ class CudaDriver:
     def check(self) -> None:
         """Asks every lane; an error of the device is raised by whoever asks next."""
         for stream in self._streams.values():
-            stream.query()
+            self._launcher.check(stream)
 
     def wait_all(self) -> None:
         """Waits for every lane."""
@@ -155,19 +151,23 @@ class CudaDriver:
         lm_stream, codec_stream = self._partitions.streams(split)
         return lm_stream if partition is Partition.LM else codec_stream
 
-    def _event(self) -> torch.cuda.Event:
-        return self._events.pop() if self._events else torch.cuda.Event(enable_timing=True)
+    def _event(self) -> TimedEvent:
+        return self._events.pop() if self._events else TimedEvent(self._clock_stream)
 
-    def _new_anchor(self) -> tuple[torch.cuda.Event, float]:
+    def _new_anchor(self) -> tuple[TimedEvent, float]:
         """An event and its engine time: the try that was interrupted least."""
-        best: tuple[float, torch.cuda.Event, float] | None = None
-        for _ in range(_ANCHOR_TRIES):
-            event = torch.cuda.Event(enable_timing=True)
-            before_s = self._clock.now_s()
-            event.record(self._clock_stream)
-            event.synchronize()
-            after_s = self._clock.now_s()
-            if best is None or after_s - before_s < best[0]:
-                best = after_s - before_s, event, (before_s + after_s) / 2
-        assert best is not None, "at least one try"
+        tries = [self._timed_event() for _ in range(_ANCHOR_TRIES)]
+        best = min(tries, key=lambda one: one[0])
+        self._events += (event for _, event, _ in tries if event is not best[1])
         return best[1], best[2]
+
+    def _timed_event(self) -> tuple[float, TimedEvent, float]:
+        """How long an event took to be reached, the event, and the middle of that time."""
+        event = self._event()
+        before_s = self._clock.now_s()
+        self._launcher.record(event, self._clock_stream)
+        # On a stream of its own an event is reached in microseconds.
+        while not self._launcher.is_done(event):
+            pass
+        after_s = self._clock.now_s()
+        return after_s - before_s, event, (before_s + after_s) / 2

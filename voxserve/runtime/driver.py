@@ -15,6 +15,33 @@ import torch
 
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.settings import Split
+from voxserve.runtime.pinned import PinnedBuffer
+
+
+class Executable:
+    """A captured program, with what a launch needs of it looked up once.
+
+    Args:
+        program: What was captured.
+        replay: Runs it again, from `Driver.capture`.
+
+    Attributes:
+        inputs_at, outputs_at: Addresses of its buffers on the device.
+        input_bytes, output_item_bytes: Of all inputs; of one element of the outputs.
+    """
+
+    __slots__ = (
+        *("input_bytes", "inputs_at", "num_inputs", "output_item_bytes", "outputs_at"),
+        *("program", "replay"),
+    )
+
+    def __init__(self, program: Any, replay: Callable[[], None]) -> None:
+        self.program, self.replay = program, replay
+        self.num_inputs: int = program.inputs.numel()
+        self.inputs_at: int = program.inputs.data_ptr()
+        self.input_bytes: int = self.num_inputs * program.inputs.element_size()
+        self.outputs_at: int = program.outputs.data_ptr()
+        self.output_item_bytes: int = program.outputs.element_size()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,16 +49,27 @@ class Step:
     """One replay with its copies, in the lane's order.
 
     Attributes:
-        source, inputs: Pinned host tensor copied to a device tensor first.
-        replay: The executable.
-        outputs, landing: Device tensor copied to a pinned host tensor afterwards.
+        source: Its inputs, copied to the device first.
+        executable: What is replayed.
+        landing: Where its outputs are copied to afterwards.
+        used: Elements of the outputs that are wanted.
     """
 
-    source: torch.Tensor
-    inputs: torch.Tensor
-    replay: Callable[[], None]
-    outputs: torch.Tensor
-    landing: torch.Tensor
+    source: PinnedBuffer
+    executable: Executable
+    landing: PinnedBuffer
+    used: int
+
+    def copy_in(self) -> None:
+        """Copies the inputs, by torch."""
+        executable = self.executable
+        source = self.source.tensor[: executable.num_inputs]
+        executable.program.inputs.copy_(source, non_blocking=True)
+
+    def copy_out(self) -> None:
+        """Copies the outputs, by torch."""
+        landing = self.landing.tensor[: self.used]
+        landing.copy_(self.executable.program.outputs[: self.used], non_blocking=True)
 
 
 class Driver(Protocol):
@@ -40,10 +78,12 @@ class Driver(Protocol):
     Attributes:
         device: Where tensors live.
         is_pinned: Whether host buffers must be page-locked for copies to be asynchronous.
+        launch_path: How work is queued, for the start report.
     """
 
     device: torch.device
     is_pinned: bool
+    launch_path: str
 
     def capture(
         self, run: Callable[[], None], lane: LaneName, split: Split, partition: Partition

@@ -14,7 +14,7 @@ from typing import Any
 from voxserve.core.jobs import CodecJob, DecodeJob, LaneName, Partition, PrefillJob
 from voxserve.core.settings import Split
 from voxserve.models.base import SpeechModel
-from voxserve.runtime.driver import Driver
+from voxserve.runtime.driver import Driver, Executable
 from voxserve.runtime.partition_cost import Place, place_of
 from voxserve.runtime.programs import CodecProgram, DecodeProgram, PrefillProgram
 
@@ -68,14 +68,6 @@ class Key:
     frames: int
     lane: LaneName
     place: Place
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Executable:
-    """A captured program."""
-
-    program: Any
-    replay: Callable[[], None]
 
 
 class Executables:

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from voxserve.core.jobs import CodecJob, Job
-from voxserve.runtime.driver import Step
-from voxserve.runtime.executables import Executable, Executables
+from voxserve.runtime.driver import Executable, Step
+from voxserve.runtime.executables import Executables
 from voxserve.runtime.pinned import PinnedBuffer, PinnedPool
 
 
@@ -66,22 +66,15 @@ class FlightBuffers:
         """A buffer for the inputs of the flight's next step, to be filled."""
         buffer = self._staging[flight.job.kind.value].take()
         flight.staged.append(buffer)
-        return buffer.array[: executable.program.inputs.numel()]
+        return buffer.array[: executable.num_inputs]
 
     def step(self, flight: Flight, executable: Executable, rows: range) -> Step:
         """The step whose inputs were staged last; its outputs land in a buffer of the flight."""
-        program = executable.program
         is_codec = isinstance(flight.job, CodecJob)
         landing = (self._pcm if is_codec else self._flags).take()
         flight.landings.append(Landing(landing, executable, rows))
-        used = program.used(len(rows)) if is_codec else len(rows)
-        return Step(
-            source=flight.staged[-1].tensor[: program.inputs.numel()],
-            inputs=program.inputs,
-            replay=executable.replay,
-            outputs=program.outputs[:used],
-            landing=landing.tensor[:used],
-        )
+        used = executable.program.used(len(rows)) if is_codec else len(rows)
+        return Step(flight.staged[-1], executable, landing, used)
 
     def give_back(self, flight: Flight) -> None:
         """Takes back what a flight held; no copy of it may be outstanding."""

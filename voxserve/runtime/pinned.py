@@ -11,10 +11,22 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PinnedBuffer:
-    """One buffer as the device's copies see it and as the host does: the same memory."""
+    """One buffer as the device's copies see it and as the host does: the same memory.
+
+    Attributes:
+        tensor, array: [size], the same elements.
+        address: Of the first.
+    """
 
     tensor: torch.Tensor
     array: NDArray[Any]
+    address: int
+
+    @classmethod
+    def made(cls, size: int, dtype: torch.dtype, is_pinned: bool) -> PinnedBuffer:
+        """A buffer of zeros."""
+        tensor = torch.zeros(size, dtype=dtype, pin_memory=is_pinned)
+        return cls(tensor, tensor.numpy(), tensor.data_ptr())
 
 
 class PinnedPool:
@@ -46,6 +58,5 @@ class PinnedPool:
         return len(self._free)
 
     def _made(self) -> PinnedBuffer:
-        tensor = torch.zeros(self._size, dtype=self._dtype, pin_memory=self._is_pinned)
         self.num_buffers += 1
-        return PinnedBuffer(tensor, tensor.numpy())
+        return PinnedBuffer.made(self._size, self._dtype, self._is_pinned)

@@ -7,7 +7,7 @@ scratch slot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -58,7 +58,11 @@ class DecodeProgram:
 
 
 class PrefillProgram:
-    """Packed prompts of at most `tokens` tokens in `rows` rows; outputs as for a decode step."""
+    """Packed prompts of at most `tokens` tokens in `rows` rows; outputs as for a decode step.
+
+    It also opens the slots of requests that begin, from rows of numbers the model made of them:
+    nothing else has to be sent to the device for them.
+    """
 
     def __init__(
         self, model: SpeechModel, state: Any, tokens: int, rows: int, scratch: int
@@ -66,21 +70,37 @@ class PrefillProgram:
         self._model, self._state, self._scratch = model, state, scratch
         self.tokens, self.rows = tokens, rows
         self._columns = 1 + model.info.num_codebooks
-        self.inputs = torch.zeros(self.size(), dtype=torch.int32, device=model.device)
-        self.inputs[-rows:] = scratch
+        self._closed_row = model.open_row(state, None)
+        staged = np.zeros(self.size(), np.int32)
+        self.fill(staged, (), ())
+        self.inputs = torch.tensor(staged, device=model.device)
         self.outputs = torch.zeros(rows, dtype=torch.int8, device=model.device)
 
     def size(self) -> int:
-        """Elements of the input buffer: ids, masks, row starts, slots."""
-        return 2 * self.tokens * self._columns + 2 * self.rows + 1
+        """Elements of the input buffer: ids, masks, row starts, slots, opened slots, their rows."""
+        return 2 * self.tokens * self._columns + (3 + len(self._closed_row)) * self.rows + 1
 
-    def fill(self, staged: IntArray, slots: Sequence[int], pieces: Sequence[Piece]) -> None:
-        """Writes packed prompts into a host buffer."""
-        ids, mask, starts, slot_rows = self._parts(staged)
+    def fill(
+        self,
+        staged: IntArray,
+        slots: Sequence[int],
+        pieces: Sequence[Piece],
+        opened: Mapping[int, IntArray] | None = None,
+    ) -> None:
+        """Writes packed prompts into a host buffer.
+
+        Args:
+            staged: [size()].
+            slots: One for each prompt.
+            pieces: The prompts.
+            opened: Rows from `SpeechModel.open_row` of the slots that begin.
+        """
+        ids, mask, starts, slot_rows, opened_slots, opened_rows = self._parts(staged)
         lengths = [piece.num_tokens for piece in pieces]
         total = sum(lengths)
-        np.concatenate([piece.ids for piece in pieces], out=ids[:total])
-        np.concatenate([piece.mask for piece in pieces], out=mask[:total], casting="unsafe")
+        if pieces:
+            np.concatenate([piece.ids for piece in pieces], out=ids[:total])
+            np.concatenate([piece.mask for piece in pieces], out=mask[:total], casting="unsafe")
         ids[total:] = 0
         mask[total:] = 0
         starts[0] = 0
@@ -88,24 +108,32 @@ class PrefillProgram:
         starts[len(slots) + 1 :] = total
         slot_rows[: len(slots)] = slots
         slot_rows[len(slots) :] = self._scratch
+        opened_slots[:] = self._scratch
+        opened_rows[:] = self._closed_row
+        for place, (slot, row) in enumerate((opened or {}).items()):
+            opened_slots[place] = slot
+            opened_rows[place] = row
 
     def run(self) -> None:
-        """Runs the prompts; each makes its first frame."""
-        ids, mask, starts, slots = self._parts(self.inputs)
+        """Opens slots and runs the prompts; each makes its first frame."""
+        ids, mask, starts, slots, opened_slots, opened_rows = self._parts(self.inputs)
+        self._model.open_slots(self._state, opened_slots, opened_rows)
         inputs = PrefillInputs(ids, mask != 0, None, starts, slots, self.tokens)
         self._model.prefill(self._state, inputs)
         self.outputs.copy_(self._state.status[slots.long()])
 
-    def _parts(self, flat: Any) -> tuple[Any, Any, Any, Any]:
+    def _parts(self, flat: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
         """The input buffer's parts, as views: of a tensor on the device, of an array here."""
-        cells = self.tokens * self._columns
+        cells, rows = self.tokens * self._columns, self.rows
         shape = (self.tokens, self._columns)
         rest = flat[2 * cells :]
         return (
             flat[:cells].reshape(shape),
             flat[cells : 2 * cells].reshape(shape),
-            rest[: self.rows + 1],
-            rest[self.rows + 1 :],
+            rest[: rows + 1],
+            rest[rows + 1 : 2 * rows + 1],
+            rest[2 * rows + 1 : 3 * rows + 1],
+            rest[3 * rows + 1 :].reshape(rows, len(self._closed_row)),
         )
 
 

@@ -15,9 +15,10 @@ from voxserve.core.chunk import ChunkRef
 from voxserve.core.jobs import LaneName
 from voxserve.core.settings import Prepared
 from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
-from voxserve.runtime.driver import Driver, Step
-from voxserve.runtime.executables import Executable, Executables, Key
+from voxserve.runtime.driver import Driver, Executable, Step
+from voxserve.runtime.executables import Executables, Key
 from voxserve.runtime.partition_cost import PartitionCost, Place
+from voxserve.runtime.pinned import PinnedBuffer
 
 _TEXT = "The engine times itself with a short sentence."
 _REPEATS = 3
@@ -66,12 +67,15 @@ class _Timing:
         per_slot = -(-self._tokens // prepared.kv_page_tokens) + 1
         if prepared.num_kv_pages:
             self._num_slots = min(self._num_slots, prepared.num_kv_pages // per_slot)
+        slots = range(self._num_slots)
+        pages = [range(slot * per_slot, (slot + 1) * per_slot) for slot in slots]
+        rows = [model.open_row(state, self._request, own) for own in pages]
         with driver.on(LaneName.LM):
-            for slot in range(self._num_slots):
-                if prepared.num_kv_pages:
-                    pages = tuple(range(slot * per_slot, (slot + 1) * per_slot))
-                    model.assign_pages(state, slot, pages)
-                model.open_slot(state, slot, self._request)
+            model.open_slots(
+                state,
+                torch.arange(self._num_slots, dtype=torch.int32, device=model.device),
+                torch.tensor(np.stack(rows), device=model.device),
+            )
         self._next_slot = 0
 
     def seconds(self, key: Key, executable: Executable) -> float:
@@ -88,10 +92,11 @@ class _Timing:
 
     def _step(self, key: Key, executable: Executable) -> Step:
         program = executable.program
-        staged = torch.zeros(program.inputs.numel(), dtype=torch.int32)
-        self._fill(key, program, staged.numpy())
-        landing = torch.zeros(program.outputs.numel(), dtype=program.outputs.dtype)
-        return Step(staged, program.inputs, executable.replay, program.outputs, landing)
+        is_pinned, outputs = self._driver.is_pinned, program.outputs
+        staged = PinnedBuffer.made(executable.num_inputs, torch.int32, is_pinned)
+        self._fill(key, program, staged.array)
+        landing = PinnedBuffer.made(outputs.numel(), outputs.dtype, is_pinned)
+        return Step(staged, executable, landing, outputs.numel())
 
     def _fill(self, key: Key, program: Any, staged: Any) -> None:
         if key.stage == "prefill":

@@ -12,7 +12,7 @@ from scipy.stats import chi2_contingency, chisquare
 
 from voxserve.kernels.philox import gumbel_noise
 from voxserve.models.base import Sampling
-from voxserve.models.blocks.sampling import SamplingDefaults, SamplingState
+from voxserve.models.blocks.sampling import SamplingDefaults, SamplingState, setting_row
 
 VOCAB, FIRST_SUPPRESSED, END = 70, 60, 66
 NUM_DRAWS = 8_000
@@ -180,7 +180,9 @@ def test_an_id_once_drawn_is_remembered() -> None:
 
 def test_a_request_overrides_the_defaults_it_names() -> None:
     state = SamplingState(2, VOCAB, FIRST_SUPPRESSED, END, torch.device("cpu"))
-    state.open(1, 3, Sampling(top_k=4, depth_temperature=0.2), SamplingDefaults(top_p=0.7))
+    wanted = Sampling(top_k=4, depth_temperature=0.2)
+    row = np.frombuffer(setting_row(3, wanted, SamplingDefaults(top_p=0.7)), np.int32)
+    state.open(torch.tensor([1]), torch.tensor(row[None]))
     assert int(state.first.top_k[1]) == 4
     assert int(state.depth.top_k[1]) == 50
     assert float(state.first.top_p[1]) == pytest.approx(0.7)

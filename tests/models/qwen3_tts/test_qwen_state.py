@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from models.qwen3_tts.qwen_support import CPU, GREEDY, prefill, request_of, slots_of, state_of
 
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import PreparedRequest, SpeechOptions, StateSize
+from voxserve.kernels.sampling import SamplingParams
+from voxserve.models.base import PreparedRequest, Sampling, SpeechOptions, StateSize
 from voxserve.models.qwen3_tts import talker as talker_module
 from voxserve.models.qwen3_tts.model import Qwen3TTS
 from voxserve.models.qwen3_tts.state import QwenState
@@ -245,3 +247,34 @@ def test_defaults_come_from_the_checkpoint(tiny: Qwen3TTS) -> None:
     )
     assert [int(p.top_k[2]) for p in (sampling.first, sampling.depth)] == [50, 50]
     assert float(sampling.rules.penalty[2]) == pytest.approx(1.05)
+
+
+def test_slots_opened_together_are_as_if_opened_one_by_one(tiny: Qwen3TTS) -> None:
+    """Padding rows name the scratch slot, whose settings and pages they leave as they were."""
+    options = ({"seed": -5, "min_frames": 7}, {"seed": 2**70 + 3, "sampling": Sampling(top_k=9)})
+    requests = [request_of(tiny, CASE, **rest)[0] for rest in options]
+    pages = ((4, 2), (7, 1, 3))
+    alone, together = (tiny.allocate(StateSize(3, 8, 64, 128)) for _ in range(2))
+    for slot, request, own in zip((2, 0), requests, pages, strict=True):
+        tiny.assign_pages(alone, slot, own)
+        tiny.open_slot(alone, slot, request)
+    rows = [tiny.open_row(together, *item) for item in zip(requests, pages, strict=True)]
+    rows += [tiny.open_row(together, None)] * 2
+    slots = slots_of(2, 0, together.scratch, together.scratch)
+    tiny.open_slots(together, slots, torch.tensor(np.stack(rows)))
+
+    def columns(state: QwenState) -> list[torch.Tensor]:
+        sampling = state.sampling
+        params = [table for kind in (sampling.first, sampling.depth) for table in vars_of(kind)]
+        rules = [sampling.rules.penalty, sampling.rules.seen]
+        counts = [state.status, state.num_frames, state.num_text, state.wanted_min_frames]
+        return [*params, *rules, *counts, sampling.seeds, state.cache.table]
+
+    for one, other in zip(columns(alone), columns(together), strict=True):
+        assert torch.equal(one, other)
+    assert together.sampling.seeds[:3].tolist() == [3, 0, -5], "of wide seeds 64 bits count"
+    assert together.cache.table[2, :3].tolist() == [4, 2, 8]
+
+
+def vars_of(params: SamplingParams) -> list[torch.Tensor]:
+    return [params.temperature, params.top_k, params.top_p]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,13 @@ from voxserve.kernels.sampling import (
     seen_bitmap,
 )
 from voxserve.models.base import Sampling
+
+# Seed; top_k of both kinds of codebook; penalty; temperature and top_p of both.
+_SETTINGS = struct.Struct("=Q2i5f")
+SETTING_COLUMNS = _SETTINGS.size // 4
+_ALL = 2**31 - 1
+# What a state has before any request: greedy, nothing penalised.
+NO_SETTINGS = _SETTINGS.pack(0, 0, 0, 1.0, 0.0, 1.0, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,22 @@ class SamplingDefaults:
     depth_temperature: float = 0.9
     depth_top_k: int = 50
     depth_top_p: float = 1.0
+
+
+def setting_row(seed: int, wanted: Sampling, defaults: SamplingDefaults) -> bytes:
+    """What a request's draws depend on, as `SETTING_COLUMNS` numbers of four bytes."""
+
+    def pick(name: str) -> float:
+        value = getattr(wanted, name)
+        return getattr(defaults, name) if value is None else value
+
+    top_k, depth_top_k = (min(int(pick(name)), _ALL) for name in ("top_k", "depth_top_k"))
+    return _SETTINGS.pack(
+        seed & 0xFFFF_FFFF_FFFF_FFFF,
+        *(top_k, depth_top_k, pick("repetition_penalty")),
+        *(pick("temperature"), pick("top_p")),
+        *(pick("depth_temperature"), pick("depth_top_p")),
+    )
 
 
 class SamplingState:
@@ -74,20 +98,25 @@ class SamplingState:
             end_id=end_id,
         )
 
-    def open(self, slot: int, seed: int, wanted: Sampling, defaults: SamplingDefaults) -> None:
-        """Sets a slot up for a new request. No device is waited for."""
+    def open(self, slots: torch.Tensor, rows: torch.Tensor) -> None:
+        """Sets slots up for new requests.
 
-        def pick(name: str) -> float:
-            value = getattr(wanted, name)
-            return getattr(defaults, name) if value is None else value
-
-        self.seeds[slot] = seed
-        self.rules.seen[slot] = 0
-        self.rules.penalty[slot] = pick("repetition_penalty")
-        for params, prefix in ((self.first, ""), (self.depth, "depth_")):
-            params.temperature[slot] = pick(f"{prefix}temperature")
-            params.top_k[slot] = int(pick(f"{prefix}top_k"))
-            params.top_p[slot] = pick(f"{prefix}top_p")
+        Args:
+            slots: [rows] int64.
+            rows: [rows, SETTING_COLUMNS] int32, from `setting_row`.
+        """
+        self.seeds.index_copy_(0, slots, rows[:, :2].contiguous().view(torch.int64).flatten())
+        self.rules.seen.index_fill_(0, slots, 0)
+        self.first.top_k.index_copy_(0, slots, rows[:, 2])
+        self.depth.top_k.index_copy_(0, slots, rows[:, 3])
+        numbers = rows[:, 4:SETTING_COLUMNS].contiguous().view(torch.float32)
+        tables = (
+            self.rules.penalty,
+            *(self.first.temperature, self.first.top_p),
+            *(self.depth.temperature, self.depth.top_p),
+        )
+        for column, table in enumerate(tables):
+            table.index_copy_(0, slots, numbers[:, column])
 
     def draw_first(
         self,

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from voxserve.kernels.decode_attention import decode_attention
 from voxserve.kernels.fused_linear import (
@@ -181,13 +183,11 @@ class PagedCache:
             own = torch.arange(count, dtype=torch.int32, device=device)
             self.table[:num_slots] = own.view(num_slots, per_slot)
 
-    def assign(self, slot: int, pages: Sequence[int]) -> None:
-        """Gives a slot its pages, in order; the rest of its table names the scratch page.
-
-        The copy is staged by the driver at once: the host does not wait for the device.
-        """
-        row = [*pages, *[self.pages.shape[1] - 1] * (self.table.shape[1] - len(pages))]
-        self.table[slot].copy_(torch.tensor(row, dtype=torch.int32), non_blocking=True)
+    def row(self, pages: Sequence[int]) -> NDArray[np.int32]:
+        """[max_pages], a slot's row of the table: its pages in order, then the scratch page."""
+        row = np.full(self.table.shape[1], self.pages.shape[1] - 1, np.int32)
+        row[: len(pages)] = pages
+        return row
 
 
 class Transformer:

@@ -19,7 +19,12 @@ from voxserve.models.base import (
     StateSize,
     TextFeed,
 )
-from voxserve.models.blocks.sampling import SamplingDefaults
+from voxserve.models.blocks.sampling import (
+    NO_SETTINGS,
+    SETTING_COLUMNS,
+    SamplingDefaults,
+    setting_row,
+)
 from voxserve.models.blocks.weights import WeightSource
 from voxserve.models.qwen3_tts.codec import Codec
 from voxserve.models.qwen3_tts.config import CodecConfig, TalkerConfig
@@ -31,6 +36,8 @@ from voxserve.models.qwen3_tts.prompt import (
 from voxserve.models.qwen3_tts.state import QwenState
 from voxserve.models.qwen3_tts.talker import Talker
 from voxserve.models.qwen3_tts.tokenizer import TextTokenizer
+
+_OWN_COLUMNS = SETTING_COLUMNS + 1  # of a slot's opening; pages follow
 
 
 class Qwen3TTS(SpeechModel):
@@ -97,18 +104,38 @@ class Qwen3TTS(SpeechModel):
             *(size, self.config, self.codec_decoder, MAX_CONTEXT_TOKENS, self.dtype, self.device)
         )
 
+    def open_row(
+        self, state: QwenState, request: PreparedRequest | None, pages: Sequence[int] = ()
+    ) -> NDArray[np.int32]:
+        """Sampling settings, fewest frames, and the slot's pages where the state keeps pages."""
+        settings, min_frames = NO_SETTINGS, 0
+        if request is not None:
+            options = request.options
+            settings = setting_row(options.seed, options.sampling, self.defaults)
+            min_frames = options.min_frames or 0
+        row = np.frombuffer(settings + min_frames.to_bytes(4, "little"), np.int32)
+        return np.concatenate((row, state.cache.row(pages))) if state.is_paged else row
+
+    def open_slots(self, state: QwenState, slots: torch.Tensor, rows: torch.Tensor) -> None:
+        """Resets what the LM lane keeps; a codec chunk from frame 0 on resets the codec's."""
+        index = slots.long()
+        state.status.index_fill_(0, index, RowStatus.END)
+        state.num_frames.index_fill_(0, index, 0)
+        state.num_text.index_fill_(0, index, 0)
+        state.sampling.open(index, rows)
+        state.wanted_min_frames.index_copy_(0, index, rows[:, SETTING_COLUMNS])
+        if rows.shape[1] > _OWN_COLUMNS:
+            state.cache.table.index_copy_(0, index, rows[:, _OWN_COLUMNS:])
+
     def assign_pages(self, state: QwenState, slot: int, pages: Sequence[int]) -> None:
         """Gives a slot its KV pages."""
-        state.cache.assign(slot, pages)
+        state.cache.table[slot].copy_(torch.from_numpy(state.cache.row(pages)))
 
     def open_slot(self, state: QwenState, slot: int, request: PreparedRequest) -> None:
-        """Resets what the LM lane keeps; a codec chunk from frame 0 on resets the codec's."""
-        options = request.options
-        state.status[slot] = RowStatus.END
-        state.num_frames[slot] = 0
-        state.num_text[slot] = 0
-        state.wanted_min_frames[slot] = options.min_frames or 0
-        state.sampling.open(slot, options.seed, options.sampling, self.defaults)
+        """Opens one slot; its pages stay as they are."""
+        row = torch.tensor(self.open_row(state, request)[None, :_OWN_COLUMNS])
+        slots = torch.tensor([slot], dtype=torch.int32, device=self.device)
+        self.open_slots(state, slots, row.to(self.device))
 
     def append_text(
         self,

@@ -17,6 +17,7 @@ class QwenState(ModelState):
     """Everything per request; the last slot is scratch: it always counts as ended, without frames.
 
     Attributes:
+        is_paged: Slots get their pages from a pool; otherwise each has its own.
         cache: Backbone context.
         sampling: Settings, seeds, ids seen.
         sequences: Views for the ends of a step.
@@ -42,6 +43,7 @@ class QwenState(ModelState):
             return torch.zeros(slots, dtype=torch.int32, device=device)
 
         self.scratch = size.num_slots
+        self.is_paged = size.num_kv_pages > 0
         frame = (size.max_frames, config.num_codebooks)
         self.codes = torch.zeros((slots, *frame), dtype=torch.int32, device=device)
         self.num_frames = counts()
