@@ -9,10 +9,17 @@ from voxserve.core.request import RequestState
 
 
 def span(
-    lane: LaneName, kind: JobKind, start_s: float, end_s: float, *, batch: int = 1, job_id: int = 0
+    lane: LaneName,
+    kind: JobKind,
+    start_s: float,
+    end_s: float,
+    *,
+    batch: int = 1,
+    job_id: int = 0,
+    rows: tuple[int, ...] = (),
 ) -> LaneSpan:
     """A lane span without queueing."""
-    return LaneSpan(lane, kind, job_id, batch, batch, 1, start_s, start_s, end_s)
+    return LaneSpan(lane, kind, job_id, batch, batch, 1, start_s, start_s, end_s, rows)
 
 
 def chunk(

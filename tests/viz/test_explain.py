@@ -11,8 +11,9 @@ from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.request import RequestState
 from voxserve.sim.api import simulate
 from voxserve.sim.device import prepared_of
-from voxserve.sim.explain import late_chunks
-from voxserve.viz.explain import _settings_at, chunk_words, cure_words
+from voxserve.sim.explain import explain, late_chunks
+from voxserve.viz.explain import _settings_at, chunk_words, cure_words, heard_words
+from voxserve.viz.wire import ListenerStall
 
 
 def _told(record, *others) -> str:
@@ -46,7 +47,7 @@ def test_a_late_chunks_parts_and_cure_come_from_the_simulator() -> None:
         engine.trace.append(record)
     late = late_chunks(result.records)[0]
     told = chunk_words(engine.trace, late.request_id, late.index)
-    assert "Of that: " in told
+    assert explain(result.records, late.request_id, late.index).sentence in told
     cure = cure_words(engine, late.request_id, late.index)
     assert "it would have been in time" in cure or "No single setting" in cure
 
@@ -58,6 +59,36 @@ def test_settings_of_an_earlier_moment_are_read_back() -> None:
     assert _settings_at(engine, engine.trace.records(), 0.0) == before
     unknown = change(9.0, "retired_setting", "a", "b")
     assert _settings_at(engine, [unknown], 0.0) == engine.settings
+
+
+def test_text_that_came_late_is_the_inputs_stall_and_no_cure_is_looked_for() -> None:
+    engine = FakeEngine("starved")
+    for record in (
+        state(7, RequestState.WAITING, 0.0),
+        span(LaneName.LM, JobKind.PREFILL, 0.0, 0.1, rows=(7,)),
+        state(7, RequestState.STARVED, 0.2),
+        state(7, RequestState.RUNNING, 1.4),
+        span(LaneName.LM, JobKind.DECODE, 1.4, 1.5, rows=(7,)),
+        chunk(7, 0, ready_s=0.1, launched_s=0.11, delivered_s=0.15, deadline_s=0.2),
+        chunk(7, 1, ready_s=1.5, launched_s=1.51, delivered_s=1.55, deadline_s=0.55, stall_s=1.0),
+    ):
+        engine.trace.append(record)
+    told = chunk_words(engine.trace, 7, 1)
+    assert "waiting for streamed text" in told
+    assert "the input's stall" in told
+    assert cure_words(engine, 7, 1) == ""
+
+
+def test_a_listeners_stall_is_the_servers_or_the_ways() -> None:
+    late = chunk(3, 2, delivered_s=2.0, deadline_s=1.5, stall_s=0.5)
+    told = heard_words([late], ListenerStall(1.6, 0.0, 3), 0.1, 0.0)
+    assert "The server was late" in told
+    assert "500 ms after its deadline" in told
+    in_time = chunk(3, 2, delivered_s=1.2, deadline_s=1.5)
+    told = heard_words([in_time], ListenerStall(1.6, 0.0, 3), 0.1, 0.4)
+    assert "every chunk in time, the tightest with 300 ms to spare" in told
+    assert "by up to 400 ms" in told
+    assert "A prebuffer of 400 ms" in told
 
 
 def test_a_forgotten_chunk() -> None:

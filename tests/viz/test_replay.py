@@ -1,4 +1,4 @@
-"""A saved trace plays in the live view; other settings are tried on recorded arrivals."""
+"""A saved trace plays in the live view, without any engine."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from viz.fakes import FakeEngine
 
 from voxserve.core import trace_file
-from voxserve.core.errors import InvalidInput, InvalidSetting
+from voxserve.core.errors import InvalidInput
 from voxserve.core.trace_file import SavedTrace
 from voxserve.sim.api import simulate
-from voxserve.viz import whatif
 from voxserve.viz.replay import Replay
-from voxserve.viz.whatif import what_if
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +42,11 @@ def test_it_stands_still_until_played_and_stops_at_the_end(
     time.sleep(0.25)
     assert replay.now_s == start_s
     replay.seek(replay._last_s - replay._first_s - 0.5)
+    assert replay._play.description == "Play"
     replay.play()
+    assert replay._play.description == "Pause"
     _until(lambda: not replay._play.value)
+    assert replay._play.description == "Play"
     assert len(replay._trace) == len(saved.records)
     replay.play()  # from the start again
     _until(lambda: replay.now_s < replay._last_s - 1)
@@ -83,35 +83,3 @@ def test_a_file_is_read_and_a_second_replay_of_it_closes_the_first(
 def test_an_empty_trace_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no records"):
         Replay([])
-
-
-class Recorded(FakeEngine):
-    """An engine of a simulated device whose trace was made by the simulator."""
-
-    def __init__(self, saved: SavedTrace) -> None:
-        super().__init__("recorded")
-        self.device_name = "sim:h200"
-        for record in saved.records:
-            self.trace.append(record)
-        self._settings = simulate("h200", rate_rps=5.0, seconds=2.0).settings
-
-    def now_s(self) -> float:
-        return 20.0
-
-
-def test_the_same_settings_change_nothing_and_other_ones_are_told(saved: SavedTrace) -> None:
-    engine = Recorded(saved)
-    same = what_if(engine)
-    assert all(before == after for _, before, after in same.rows())
-    other = what_if(engine, lane_mode="time_sharing")
-    assert other.changes == {"lane_mode": "partitioned_urgent → time_sharing"}
-    assert len(other.before.outcomes) == len(other.after.outcomes) > 10
-    assert "time_sharing" in other.as_html()
-    assert len(other.figure().data) == 2 * len(whatif._LOOKS)
-
-
-def test_what_cannot_be_simulated_is_refused(saved: SavedTrace) -> None:
-    with pytest.raises(InvalidInput, match="no profile of cpu"):
-        what_if(FakeEngine())
-    with pytest.raises(InvalidSetting):
-        what_if(Recorded(saved), background_batch=0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from viz.fakes import PREPARED, FakeEngine
@@ -119,9 +120,40 @@ def test_the_save_menu_says_where(
     assert file.name in bench._parts.detail.value
 
 
-def test_what_if_without_a_profile_says_what_is_missing(bench: Workbench) -> None:
+def test_what_if_is_simulated_aside_and_drawn_as_ghosts(
+    bench: Workbench, engine: FakeEngine
+) -> None:
+    sent: list[dict[str, Any]] = []
+    bench.timeline.send = lambda message, buffers=None: sent.append(message)
+    list(engine.stream("one two three"))
+    _until(lambda: engine.stats().running == 0)
+    time.sleep(engine.settings.ttfa_target_s)
     bench.toolbar.what_if.value = "Time sharing"
-    end_s = time.monotonic() + 10
-    while "no profile of cpu" not in bench._parts.status.value:
+    assert "Simulating the last 20 s" in bench._parts.detail.value
+    _until(lambda: "simulated otherwise" in bench._parts.detail.value)
+    ghost = next(message for message in sent if message["type"] == "ghost")
+    assert ghost["name"] == "Time sharing"
+    assert "TTFA p90" in ghost["words"]
+
+
+def test_a_new_question_cancels_the_one_under_way(bench: Workbench, engine: FakeEngine) -> None:
+    list(engine.stream("one two three"))
+    bench.toolbar.what_if.value = "Time sharing"
+    first = bench.stories._question
+    bench.toolbar.what_if.value = "No urgent lane"
+    assert first is not None
+    assert first.is_cancelled
+    _until(lambda: "No urgent lane, last 20 s" in bench._parts.detail.value)
+    assert bench._parts.status.value == ""
+
+
+def test_what_if_without_any_request_says_what_is_missing(bench: Workbench) -> None:
+    bench.toolbar.what_if.value = "Time sharing"
+    assert "no request arrived" in bench._parts.status.value
+
+
+def _until(condition: Callable[[], Any]) -> None:
+    end_s = time.monotonic() + 15
+    while not condition():
         assert time.monotonic() < end_s
-        time.sleep(0.01)
+        time.sleep(0.02)

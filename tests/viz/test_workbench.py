@@ -12,6 +12,7 @@ import pytest
 from viz.fakes import FakeEngine, tone
 
 from voxserve.core.errors import EngineStopped
+from voxserve.viz.wire import ListenerStall
 from voxserve.viz.workbench import Workbench
 
 
@@ -112,14 +113,17 @@ def test_a_failing_display_is_reported_and_goes_on(
 
 
 def test_a_listener_stall_is_marked_on_the_timeline(bench: Workbench) -> None:
-    marked: list[float] = []
-    bench.timeline.add_listener_stall = lambda time_s, gap_s: marked.append(time_s)
+    marked: list[ListenerStall] = []
+    bench.timeline.add_listener_stall = marked.append
     state = {"buffered_s": 0.0, "played_s": 1.0, "underruns": 1, "silent_s": 0.0}
     event = {"kind": "underrun", "stream": 1, "at_s": 1.0, "tapped": 0}
     bench.player._handle_custom_msg({"type": "hello", "page": "p"}, [])
     status = {"type": "status", "page": "p", "events": [event], "streams": [{"stream": 1, **state}]}
     bench.player._handle_custom_msg(status, [])
-    assert len(marked) == 1
+    assert [stall.stream for stall in marked] == [1]
+    select = {"type": "select-heard", "time_s": marked[0].time_s, "stream": 1}
+    bench.timeline._handle_custom_msg(select, [])
+    assert "the browser ran dry" in bench._parts.detail.value
 
 
 def test_running_the_cell_again_closes_the_old_workbench(engine: FakeEngine) -> None:

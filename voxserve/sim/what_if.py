@@ -168,7 +168,7 @@ def _world(
     settings = context.settings
     for record in records:
         if isinstance(record, SettingChange):
-            settings = _applied(settings, context.prepared, record)
+            settings = applied(settings, context.prepared, record.name, record.new)
             world.send(record.time_s, SettingsChanged(changed(settings)))
     return world
 
@@ -176,9 +176,9 @@ def _world(
 def _send_requests(world: FakeWorld, records: Sequence[Record]) -> None:
     changes = [r for r in records if isinstance(r, RequestChange)]
     last = {r.request_id: r for r in changes}
-    tokens = _prompt_tokens(records)
+    tokens = prompt_tokens(records)
     files = {r.request_id for r in records if isinstance(r, ChunkLife) and r.deadline_s is None}
-    made = _frames_made(records)
+    made = frames_made(records)
     for record in changes:
         if record.state is RequestState.WAITING:
             request_id = record.request_id
@@ -195,7 +195,7 @@ def _send_requests(world: FakeWorld, records: Sequence[Record]) -> None:
             world.send(record.time_s, Cancel(record.request_id))
 
 
-def _prompt_tokens(records: Sequence[Record]) -> dict[int, int]:
+def prompt_tokens(records: Sequence[Record]) -> dict[int, int]:
     """Prompt lengths are not in a trace; its prefills' buckets, shared out, bound them."""
     return {
         request_id: max(1, span.bucket // span.batch)
@@ -205,7 +205,7 @@ def _prompt_tokens(records: Sequence[Record]) -> dict[int, int]:
     }
 
 
-def _frames_made(records: Sequence[Record]) -> dict[int, int]:
+def frames_made(records: Sequence[Record]) -> dict[int, int]:
     """Frames in the chunks seen: for requests that had not ended when the trace was taken."""
     made: dict[int, int] = {}
     for r in records:
@@ -257,12 +257,12 @@ def _above(sizes: tuple[int, ...], size: int) -> list[int]:
     return [n for n in sizes if n > size]
 
 
-def _applied(settings: Settings, prepared: Prepared, record: SettingChange) -> Settings:
-    """A recorded change (its values are text); one this build does not know changes nothing."""
-    text: Any = record.new.strip("()").rstrip(",")
+def applied(settings: Settings, prepared: Prepared, name: str, recorded: str) -> Settings:
+    """A recorded value, which is text; one that this build does not know changes nothing."""
+    text = recorded.strip("()").rstrip(",")
     for value in (text, *_numbers(text)):
         try:
-            return settings.changed(prepared, **{record.name: value})
+            return settings.changed(prepared, **{name: value})
         except InvalidSetting:
             continue
     return settings

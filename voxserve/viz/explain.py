@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from voxserve.core.errors import InvalidInput
 from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
 from voxserve.core.protocols import SpeechEngine
 from voxserve.core.request import RequestState
-from voxserve.core.settings import Prepared, Settings
-from voxserve.sim.explain import explain
-from voxserve.sim.what_if import Context
-from voxserve.viz.wire import time_of
+from voxserve.core.settings import Settings
+from voxserve.sim.explain import Explanation, Label, explain
+from voxserve.sim.what_if import Context, applied
+from voxserve.viz.aside import Aside, Send
+from voxserve.viz.wire import ListenerStall, time_of
 
 BEFORE_S = 10.0  # of the trace before the chunk's delivery that its story can need
-MAX_CURE_RECORDS = 6000  # a cure replays the trace many times: not where that takes minutes
+MAX_CURE_RECORDS = 12_000  # a cure replays the trace many times: not where that takes minutes
+# Who is to blame, where it is not the server's scheduling.
+BLAME = {
+    Label.INPUT: "The text came too late: this is the input's stall, not the server's, and no "
+    "setting of the server would have prevented it.",
+    Label.HOST: "The serving loop itself came late: the kernel was busy with other code.",
+    Label.LISTENER: "The listener had reported audio in hand, so the server took its time.",
+}
 
 
 def chunk_words(records: Iterable[Record], request_id: int, index: int) -> str:
@@ -26,10 +35,57 @@ def chunk_words(records: Iterable[Record], request_id: int, index: int) -> str:
         return "The trace no longer holds this chunk."
     spans = (r for r in reversed(held) if isinstance(r, LaneSpan))
     span = next((one for one in spans if one.job_id == chunk.job_id), None)
-    told = sentences(chunk, span)
-    if is_late(chunk):
-        told += _attribution(held, chunk)
-    return " ".join(told)
+    told = [f"<b>Request {request_id}, chunk {index}</b>: {_class_words(chunk)}."]
+    if chunk.launched_s is None or chunk.delivered_s is None:
+        return f"{told[0]} It was dropped before it was delivered."
+    told.append(_life_words(chunk, span))
+    found = _explanation(held, chunk)
+    if found is None:
+        told.append(_lateness_words(chunk))
+    elif is_late(chunk):
+        told.append(f"<b>{html.escape(found.sentence)}</b> {BLAME.get(found.label, '')}")
+    else:
+        told.append(html.escape(found.sentence))
+    return " ".join(told).rstrip()
+
+
+def heard_words(
+    records: Iterable[Record], stall: ListenerStall, prebuffer_s: float, jitter_s: float
+) -> str:
+    """Why the browser ran dry: because of the server, or on the way.
+
+    Args:
+        records: The engine's trace.
+        stall: What the player reported.
+        prebuffer_s: The player's.
+        jitter_s: The player's imitated network.
+    """
+    held = list(records)
+    when = f"<b>Listener stall</b> of request {stall.stream}: the browser ran dry."
+    chunks = [
+        r
+        for r in held
+        if isinstance(r, ChunkLife) and r.request_id == stall.stream and r.delivered_s is not None
+    ]
+    late = [c for c in chunks if is_late(c) and c.stall_s > 0.0]
+    near = [c for c in late if abs((c.deadline_s or 0.0) - stall.time_s) < prebuffer_s + 1.0]
+    if near:
+        return f"{when} The server was late. {chunk_words(held, stall.stream, near[0].index)}"
+    spare_s = min(
+        (c.deadline_s - (c.delivered_s or 0.0) for c in chunks if c.deadline_s is not None),
+        default=None,
+    )
+    in_time = "" if spare_s is None else f", the tightest with {_ms(spare_s)} to spare"
+    cause = (
+        f"The imitated network delays each message by up to {_ms(jitter_s)}"
+        if jitter_s > 0.0
+        else "The delay came on the way to the browser or in it"
+    )
+    more_s = max(jitter_s, prebuffer_s + 0.1)
+    return (
+        f"{when} The server delivered every chunk in time{in_time}. {cause}; the prebuffer held "
+        f"{_ms(prebuffer_s)}. <b>A prebuffer of {_ms(more_s)} would have covered more of it.</b>"
+    )
 
 
 def find(records: list[Record], request_id: int, index: int) -> ChunkLife | None:
@@ -48,6 +104,21 @@ def is_late(chunk: ChunkLife) -> bool:
     return chunk.delivered_s > chunk.deadline_s
 
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A cure to look for in a process of its own."""
+
+    records: list[Record]
+    request_id: int
+    index: int
+    context: Context
+
+    def work(self, send: Send) -> None:
+        """Sends the cure's sentence, or None."""
+        cure = explain(self.records, self.request_id, self.index, self.context).cure
+        send("cure", None if cure is None else cure.sentence())
+
+
 def cure_words(engine: SpeechEngine, request_id: int, index: int) -> str:
     """The smallest setting change that would have avoided a late chunk; takes seconds."""
     held = engine.trace.records()
@@ -55,39 +126,42 @@ def cure_words(engine: SpeechEngine, request_id: int, index: int) -> str:
     if chunk is None or not is_late(chunk):
         return ""
     window = _window(held, chunk)
+    found = _explanation(held, chunk)
+    if found is None or found.label is Label.INPUT:
+        return ""
     if len(window) > MAX_CURE_RECORDS:
         return "Too much went on to look for a cure here; “What if …” simulates the whole load."
     settings = _settings_at(engine, held, time_of(window[0]))
     samples = round(engine.frame_s * engine.sample_rate_hz)
     context = Context(settings, engine.prepared, samples, engine.sample_rate_hz)
-    try:
-        cure = explain(window, request_id, index, context).cure
-    except InvalidInput:
-        return ""
-    if cure is None:
+    aside = Aside(_Search(window, request_id, index, context))
+    sentence = dict(aside.messages()).get("cure")
+    if sentence is None:
         return "No single setting that was tried would have avoided it."
-    return f"<b>{html.escape(cure.sentence())}</b>"
+    return f"<b>{html.escape(sentence)}</b>"
 
 
-def sentences(chunk: ChunkLife, span: LaneSpan | None) -> list[str]:
-    """The story of a chunk in order of time."""
-    told = [f"<b>Request {chunk.request_id}, chunk {chunk.index}</b>: {_class_words(chunk)}."]
-    if chunk.launched_s is None or chunk.delivered_s is None:
-        told.append("It was dropped before it was delivered.")
-        return told
+def _life_words(chunk: ChunkLife, span: LaneSpan | None) -> str:
+    assert chunk.launched_s is not None, "was launched"
+    assert chunk.delivered_s is not None, "was delivered"
     waited_s = chunk.launched_s - max(chunk.ready_s, chunk.head_s)
-    with_whom = f"with {span.batch - 1} others" if span and span.batch > 1 else "alone"
+    others = 0 if span is None else span.batch - 1
+    whom = {0: "alone", 1: "with one other"}.get(others, f"with {others} others")
     decode_s = chunk.delivered_s - chunk.launched_s
-    told.append(
-        f"It waited {_ms(waited_s)} for the {chunk.lane} lane and was decoded {with_whom} "
+    return (
+        f"Ready, it waited {_ms(waited_s)} for the {chunk.lane} lane and was decoded {whom} "
         f"in {_ms(decode_s)}."
     )
-    if chunk.deadline_s is not None and not is_late(chunk):
-        told.append(f"It came {_ms(chunk.deadline_s - chunk.delivered_s)} before its deadline.")
-    elif chunk.deadline_s is not None:
-        late_s = chunk.delivered_s - chunk.deadline_s
-        told.append(f"It came <b>{_ms(late_s)} after its deadline</b>.")
-    return told
+
+
+def _lateness_words(chunk: ChunkLife) -> str:
+    """Where the trace no longer reaches back to the request's arrival."""
+    if chunk.deadline_s is None or chunk.delivered_s is None:
+        return "Nobody listens, so it has no deadline."
+    spare_s = chunk.deadline_s - chunk.delivered_s
+    if spare_s >= 0.0:
+        return f"It came {_ms(spare_s)} before its deadline."
+    return f"<b>It came {_ms(-spare_s)} after its deadline.</b>"
 
 
 def _class_words(chunk: ChunkLife) -> str:
@@ -97,17 +171,12 @@ def _class_words(chunk: ChunkLife) -> str:
     return words
 
 
-def _attribution(records: list[Record], chunk: ChunkLife) -> list[str]:
-    """What the lateness consists of, where the trace reaches back far enough."""
+def _explanation(records: list[Record], chunk: ChunkLife) -> Explanation | None:
+    """None where the trace does not reach back far enough."""
     try:
-        parts = explain(_window(records, chunk), chunk.request_id, chunk.index).parts
+        return explain(_window(records, chunk), chunk.request_id, chunk.index)
     except InvalidInput:
-        return []
-    sums: dict[str, float] = {}
-    for part in parts:
-        sums[part.words()] = sums.get(part.words(), 0.0) + part.seconds
-    largest = sorted(sums.items(), key=lambda item: -item[1])[:3]
-    return ["Of that: " + ", ".join(f"{_ms(s)} {html.escape(words)}" for words, s in largest) + "."]
+        return None
 
 
 def _window(records: list[Record], chunk: ChunkLife) -> list[Record]:
@@ -128,19 +197,8 @@ def _settings_at(engine: SpeechEngine, records: list[Record], time_s: float) -> 
     settings = engine.settings
     for record in reversed(records):
         if isinstance(record, SettingChange) and record.time_s > time_s:
-            settings = _taken_back(settings, engine.prepared, record)
+            settings = applied(settings, engine.prepared, record.name, record.old)
     return settings
-
-
-def _taken_back(settings: Settings, prepared: Prepared, change: SettingChange) -> Settings:
-    """Recorded values are text; one that cannot be read back changes nothing."""
-    text = change.old.strip("()").rstrip(",")
-    is_number = isinstance(getattr(settings, change.name, None), int | float)
-    try:
-        value = float(text) if is_number else text
-        return settings.changed(prepared, **{change.name: value})
-    except ValueError:  # InvalidSetting is one, too
-        return settings
 
 
 def _ms(value_s: float) -> str:

@@ -17,12 +17,14 @@ from voxserve.core.jobs import JobKind, LaneName
 
 # Okabe-Ito; outcomes also differ by shape.
 PREFILL, DECODE, CODEC, URGENT, STALL = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
+HANDOFF = "#56B4E9"
 _ROWS = {
     LaneName.LM: "LM",
     LaneName.BACKGROUND: "codec (background)",
     LaneName.URGENT: "codec (urgent)",
 }
 _DEADLINES = "deadlines"
+_GHOST = "↳ "  # before the name of a lane as it would have been
 
 
 def timeline_figure(
@@ -31,6 +33,7 @@ def timeline_figure(
     window_s: float | None = 8.0,
     end_s: float | None = None,
     margin_s: float | None = None,
+    ghost: tuple[str, Iterable[Record]] | None = None,
 ) -> Any:
     """Lanes, deadlines, stalls and slack as one figure with hover texts.
 
@@ -39,6 +42,7 @@ def timeline_figure(
         window_s: Seconds before `end_s` that are shown; None shows all.
         end_s: Engine time of the right edge; the last record's unless given.
         margin_s: Draws the urgency margin into the slack panel.
+        ghost: Name and records of what would have been, drawn translucent under each lane.
 
     Returns:
         A `plotly.graph_objects.Figure`; times are seconds since the left edge.
@@ -54,9 +58,12 @@ def timeline_figure(
     spans = [span for span in spans if span.end_s >= from_s and span.start_s <= end_s]
     chunks = [c for c in chunks if c.delivered_s is not None and from_s <= c.delivered_s <= end_s]
     figure = go.Figure()
+    if ghost is not None:
+        for trace in _ghost_bars(*ghost, from_s, end_s):
+            figure.add_trace(trace)
     for trace in [*_bars(spans, from_s), *_deadlines(chunks, from_s), *_slack(chunks, from_s)]:
         figure.add_trace(trace)
-    _decorate(figure, end_s - from_s, margin_s)
+    _decorate(figure, end_s - from_s, margin_s, has_ghost=ghost is not None)
     shown = [change for change in changes if from_s <= change.time_s <= end_s]
     for time_s, text in _grouped(shown).items():
         figure.add_vline(time_s - from_s, line_dash="dot", line_width=1)
@@ -98,12 +105,25 @@ def _bars(spans: list[LaneSpan], from_s: float) -> list[Any]:
     ]
 
 
+def _ghost_bars(name: str, records: Iterable[Record], from_s: float, end_s: float) -> list[Any]:
+    spans = [r for r in records if isinstance(r, LaneSpan)]
+    bars = _bars([s for s in spans if s.end_s >= from_s and s.start_s <= end_s], from_s)
+    for bar in bars:
+        bar.y = [_GHOST + row for row in bar.y]
+        bar.opacity = 0.5
+        bar.name = f"{bar.name}, what if {name}"
+        bar.showlegend = False
+    return bars
+
+
 def _look(span: LaneSpan) -> tuple[str, str, str]:
     """Name, colour and hatch."""
     if span.kind is JobKind.PREFILL:
         return "prefill", PREFILL, "/"
     if span.kind is JobKind.DECODE:
         return "decode", DECODE, ""
+    if span.kind is JobKind.HANDOFF:
+        return "handoff", HANDOFF, ""
     return ("urgent codec", URGENT, "") if span.lane is LaneName.URGENT else ("codec", CODEC, "")
 
 
@@ -180,13 +200,14 @@ def _slack(chunks: list[ChunkLife], from_s: float) -> list[Any]:
     ]
 
 
-def _decorate(figure: Any, width_s: float, margin_s: float | None) -> None:
-    rows = [_DEADLINES, *reversed(_ROWS.values())]
+def _decorate(figure: Any, width_s: float, margin_s: float | None, has_ghost: bool) -> None:
+    lanes = [row for lane in _ROWS.values() for row in (lane, _GHOST + lane)[: 1 + has_ghost]]
+    rows = [_DEADLINES, *reversed(lanes)]
     figure.update_layout(
         template="plotly_white",
         barmode="overlay",
         bargap=0.15,
-        height=440,
+        height=440 + 90 * has_ghost,
         margin={"l": 130, "r": 20, "t": 40, "b": 84},
         legend={"orientation": "h", "y": -0.16, "yanchor": "top"},
         xaxis={"title": "seconds", "range": [0, width_s], "anchor": "y2"},

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -46,10 +46,12 @@ class Timeline(anywidget.AnyWidget):
     window_s = traitlets.Float(8.0, min=0.1, max=KEEP_S).tag(sync=True)
     margin_s = traitlets.Float(0.1).tag(sync=True)
     ended = traitlets.Unicode("").tag(sync=True)
+    ghosts = traitlets.Bool(True).tag(sync=True)  # drawn, where there are any
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
         self.on_select: Callable[[int, int], None] | None = None
+        self.on_select_heard: Callable[[float, int], None] | None = None
         self.on_point: Callable[[int, int], None] | None = None
         self._lock = threading.Lock()  # browser messages arrive on any kernel thread
         self._is_hidden: dict[str, bool] = {}  # page -> whether nobody can see it
@@ -58,6 +60,7 @@ class Timeline(anywidget.AnyWidget):
         self._sent_s = 0.0
         self._slow_until_s = 0.0
         self._heard: list[wire.ListenerStall] = []
+        self._ghost: tuple[dict[str, Any], list[bytes]] | None = None
         self.on_msg(self._on_message)
 
     def publish(self, trace: Trace, now_s: float, live: LiveChunks | None = None) -> None:
@@ -87,16 +90,34 @@ class Timeline(anywidget.AnyWidget):
         message["reset"] = replay
         message["sent_ms"] = time.time() * 1000
         self.send(message, buffers)
+        if replay and self._ghost is not None:
+            self.send(*self._ghost)
+
+    def show_ghost(self, name: str, words: str, records: Iterable[Record]) -> None:
+        """Draws what would have been as translucent lanes under the real ones.
+
+        Args:
+            name: What was changed.
+            words: The difference in one line, shown while the ghosts are.
+            records: Spans and chunks on the engine's clock; none takes the ghosts away.
+        """
+        held = list(records)
+        message, buffers = wire.delta(held, max(map(wire.time_of, held), default=0.0))
+        message |= {"type": "ghost", "name": name, "words": words}
+        with self._lock:
+            self._ghost = (message, buffers[:2]) if held else None
+        self.ghosts = True
+        self.send(message, buffers[:2])
 
     def restart(self) -> None:
         """Empties every page's view and sends the window again with the next frame."""
         with self._lock:
             self._needs_replay = True
 
-    def add_listener_stall(self, time_s: float, gap_s: float) -> None:
+    def add_listener_stall(self, stall: wire.ListenerStall) -> None:
         """Marks a moment at which the browser had nothing to play."""
         with self._lock:
-            self._heard.append(wire.ListenerStall(time_s, gap_s))
+            self._heard.append(stall)
 
     def _on_message(self, _widget: Any, content: dict[str, Any], _buffers: list[bytes]) -> None:
         kind = content.get("type")
@@ -113,6 +134,8 @@ class Timeline(anywidget.AnyWidget):
                 self._slow_until_s = time.monotonic() + 10.0
         elif kind == "select" and self.on_select:
             self.on_select(int(content["request_id"]), int(content["index"]))
+        elif kind == "select-heard" and self.on_select_heard:
+            self.on_select_heard(float(content["time_s"]), int(content["stream"]))
         elif kind == "point" and self.on_point:
             self.on_point(int(content["request_id"]), int(content["index"]))
 

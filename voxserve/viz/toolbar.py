@@ -7,21 +7,18 @@
 from __future__ import annotations
 
 import html
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
 
-from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz import export
 from voxserve.viz.controls import Controls
 from voxserve.viz.history import History
 from voxserve.viz.load import LoadControls
 from voxserve.viz.presets import Preset, code, presets
-from voxserve.viz.whatif import what_if
 
 FILES = {
     "Trace (replay later)": ".trace.gz",
@@ -41,6 +38,7 @@ class Toolbar:
         history: Takes the newest change back.
         tell: Shows HTML in the detail panel.
         guarded: Wraps callbacks so that their errors are shown.
+        ask: Takes changed settings and a name, and shows what they would have done.
     """
 
     def __init__(
@@ -51,13 +49,14 @@ class Toolbar:
         history: History,
         tell: Callable[[str], None],
         guarded: Callable[[Callable[[Any], Any]], Callable[[Any], None]],
+        ask: Callable[[dict[str, Any], str], None],
     ) -> None:
         self.engine = engine
         self.controls = controls
         self.load = load
         self._history = history
         self._tell = tell
-        self._guarded = guarded
+        self._ask = ask
         self._start = engine.settings
         self._presets = {p.name: p for p in presets(engine.prepared, engine.settings)}
         names = [("Presets …", "")] + [(name, name) for name in self._presets]
@@ -103,21 +102,9 @@ class Toolbar:
     def _suppose(self, change: dict[str, Any]) -> None:
         if change["new"]:
             self.what_if.value = ""
-            self._tell("Simulating the last 20 s …")
-            run = self._guarded(self._simulate)
-            name = "voxserve-what-if"
-            threading.Thread(target=run, args=(change["new"],), name=name, daemon=True).start()
-
-    def _simulate(self, preset: str) -> None:
-        """Takes seconds beside a busy engine, so it has a thread of its own."""
-        now = self.engine.settings
-        wanted = self._presets[preset].settings
-        changes = {name: value for name, value in wanted.items() if value != getattr(now, name)}
-        try:
-            self._tell(what_if(self.engine, **changes).as_html())
-        except VoxserveError:
-            self._tell("")
-            raise
+            now, preset = self.engine.settings, self._presets[change["new"]]
+            wanted = preset.settings.items()
+            self._ask({n: v for n, v in wanted if v != getattr(now, n)}, preset.name)
 
     def _save(self, change: dict[str, Any]) -> None:
         if change["new"]:

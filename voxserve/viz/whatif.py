@@ -1,95 +1,245 @@
-"""What another setting would have done: the recorded arrivals, simulated under both settings."""
-
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# (plotly's types are incomplete)
+"""What another setting would have done: the last seconds' load, simulated under both settings."""
 
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import plotly.graph_objects as go
-
 from voxserve.core import profile as profiles
-from voxserve.core import workload as workloads
-from voxserve.core.errors import InvalidInput
-from voxserve.core.events import LaneSpan, Record
-from voxserve.core.jobs import JobKind, LaneName
+from voxserve.core.events import ChunkLife, LaneSpan, Record
+from voxserve.core.jobs import LaneName
 from voxserve.core.profile import Profile
 from voxserve.core.protocols import SpeechEngine
-from voxserve.core.settings import Settings
-from voxserve.sim.device import prepared_of
-from voxserve.sim.simulator import SimulationResult, simulate_load
-from voxserve.viz.figures import CODEC, DECODE, PREFILL, URGENT
+from voxserve.sim.rerun import WARM_S, Past, SoFar, past_of, rerun, so_far
+from voxserve.sim.what_if import FittedCost
+from voxserve.viz.aside import PART, Aside, Send
+from voxserve.viz.figures import timeline_figure
 from voxserve.viz.wire import time_of
 
-SETTLE_S = 10.0  # the newest requests have not ended, so their lengths are not known yet
+PROGRESS_STEP = 0.05
 _SIM = "sim:"
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The same arrivals under the settings in force and under others.
+    """The last seconds as they were and as they would have been.
 
     Attributes:
-        changes: What differs, as text.
-        before, after: Simulated runs. Both are simulations, so that they can be compared.
+        name: What was changed, for people.
+        changes: Setting -> "old → new".
+        seconds: Length of the window, which ended at `until_s` on the engine's clock.
+        measured: Figures of what did happen.
+        before, after: Simulated with the settings as they were and as they were not. Both are
+            simulations, so that they can be compared.
+        num_guessed: Requests that had not ended, whose lengths were guessed.
+        ghost: What the lanes would have done.
+        recorded: What they did.
     """
 
+    name: str
     changes: dict[str, str]
-    before: SimulationResult
-    after: SimulationResult
+    seconds: float
+    until_s: float
+    measured: SoFar
+    before: SoFar
+    after: SoFar
+    num_guessed: int
+    ghost: tuple[Record, ...] = field(repr=False)
+    recorded: tuple[Record, ...] = field(repr=False)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, before and after of each figure."""
-        pairs = [_figures(result) for result in (self.before, self.after)]
-        return [(name, pairs[0][name], pairs[1][name]) for name in pairs[0]]
+        before, after = _figures(self.before), _figures(self.after)
+        return [(name, before[name], after[name]) for name in before]
+
+    def words(self) -> str:
+        """The difference in one line."""
+        old, new = _short(self.before), _short(self.after)
+        parts = [
+            f"{label} {new[label]} instead of {old[label]}"
+            if new[label] != old[label]
+            else f"{label} {new[label]} either way"
+            for label in old
+        ]
+        return f"{self.name}, last {self.seconds:.0f} s: {'; '.join(parts)}"
+
+    def as_html(self) -> str:
+        """The line, and the figures side by side."""
+        changed = ", ".join(f"{name} {value}" for name, value in self.changes.items())
+        measured = _figures(self.measured)
+        rows = {
+            "measured": list(measured.values()),
+            "simulated as it was": [before for _, before, _ in self.rows()],
+            "simulated otherwise": [f"<b>{after}</b>" for _, _, after in self.rows()],
+        }
+        body = "".join(
+            f"<tr><th>{name}" + "".join(f"<td>{cell}" for cell in cells) + "</tr>"
+            for name, cells in rows.items()
+        )
+        heads = "".join(f"<th>{name}" for name in measured)
+        guessed = f", {self.num_guessed} lengths guessed" if self.num_guessed else ""
+        return (
+            f"<b>{html.escape(self.words())}</b> "
+            f'<table class="vs-table"><tr><th><th>{heads.removeprefix("<th>")}</tr>{body}</table>'
+            f"{html.escape(changed or 'nothing changed')} · {self.after.num_requests} requests"
+            f"{guessed}"
+        )
 
     def _repr_html_(self) -> str:
         return self.as_html()
 
-    def as_html(self) -> str:
-        """Both runs' figures side by side."""
-        changed = ", ".join(f"{name} {value}" for name, value in self.changes.items())
-        count = len(self.before.outcomes)
-        heads = "".join(f"<th>{name}" for name, _, _ in self.rows())
-        before = "".join(f"<td>{value}" for _, value, _ in self.rows())
-        after = "".join(f"<td><b>{value}</b>" for _, _, value in self.rows())
-        return (
-            f"What if <b>{html.escape(changed or 'nothing changed')}</b>: {count} recorded "
-            f'requests, simulated under both settings<table class="vs-table"><tr><th>{heads}</tr>'
-            f"<tr><td>as it is{before}</tr><tr><td>what if{after}</tr></table>"
+    def figure(self, window_s: float = 8.0) -> Any:
+        """The end of the window: lanes as they were, and under each its ghost."""
+        return timeline_figure(
+            self.recorded, window_s=window_s, end_s=self.until_s, ghost=(self.name, self.ghost)
         )
 
-    def figure(self, window_s: float = 4.0) -> Any:
-        """The middle of both runs: lanes as they are, and below each its ghost."""
-        middle_s = self.before.seconds / 2
-        figure = go.Figure()
-        for result, prefix, opacity in ((self.before, "", 1.0), (self.after, "what if: ", 0.55)):
-            for lane, kind, colour in _LOOKS:
-                spans = _within(result.records, lane, kind, middle_s, window_s)
-                figure.add_trace(_bar(spans, f"{prefix}{lane}", colour, middle_s, opacity))
-        rows = [f"{prefix}{lane}" for lane in LaneName for prefix in ("", "what if: ")]
-        figure.update_layout(
-            template="plotly_white",
-            barmode="overlay",
-            bargap=0.1,
-            height=320,
-            showlegend=False,
-            margin={"l": 150, "r": 20, "t": 20, "b": 40},
-            xaxis={"title": "seconds", "range": [0, window_s]},
-            yaxis={"categoryorder": "array", "categoryarray": rows[::-1]},
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """The past, served as it was and with other settings (see `viz.aside`)."""
+
+    past: Past
+    cost: Profile | FittedCost
+    overrides: dict[str, Any]
+
+    def work(self, send: Send) -> None:
+        """Sends "progress", the second run's "records", and the "figures" of both."""
+        past = self.past
+        figures: list[SoFar] = []
+        records: list[Record] = []
+        for turn, overrides in enumerate(({}, self.overrides)):
+            taker = _Taker(past, turn, send)
+            rerun(past, self.cost, overrides, taker.take)
+            records = taker.records
+            target_s = overrides.get("ttfa_target_s", past.settings[-1][1].ttfa_target_s)
+            figures.append(so_far(records, past.from_s, past.until_s, target_s))
+        shown = [r for r in map(_slim, records) if r is not None]
+        for at in range(0, len(shown), PART):
+            send("records", shown[at : at + PART])
+        send("figures", tuple(figures))
+
+
+class _Taker:
+    """Keeps a run's records and tells how far both runs are."""
+
+    def __init__(self, past: Past, turn: int, send: Send) -> None:
+        self.records: list[Record] = []
+        self._from_s = past.requests[0].arrival_s
+        self._length_s = max(1e-9, past.until_s - self._from_s)
+        self._turn = turn
+        self._send = send
+        self._told = 0.0
+
+    def take(self, record: Record) -> None:
+        """A record of the simulation."""
+        self.records.append(record)
+        share = (self._turn + (time_of(record) - self._from_s) / self._length_s) / 2
+        if share >= self._told + PROGRESS_STEP:
+            self._told = share
+            self._send("progress", min(1.0, share))
+
+
+def _slim(record: Record) -> Record | None:
+    """What is drawn: spans without their rows, and chunks."""
+    if isinstance(record, LaneSpan):
+        return replace(record, rows=())
+    return record if isinstance(record, ChunkLife) else None
+
+
+class Question:
+    """One simulation of the past in a process of its own.
+
+    Args:
+        engine: Whose trace and settings.
+        seconds: How much of the past.
+        profile: Stage times of the device; known for a simulated one, else those of the trace.
+        name: What is changed, for people; the settings' names unless given.
+        changes: Settings by name.
+
+    Raises:
+        InvalidInput: No request arrived in that time.
+        InvalidSetting: Says what is possible.
+    """
+
+    def __init__(
+        self,
+        engine: SpeechEngine,
+        seconds: float = 20.0,
+        *,
+        profile: Profile | str | None = None,
+        name: str = "",
+        **changes: Any,
+    ) -> None:
+        now = engine.settings
+        then = now.changed(engine.prepared, **changes)
+        until_s = engine.now_s()
+        oldest_s = until_s - seconds - WARM_S
+        self._recorded = [r for r in engine.trace.records() if time_of(r) >= oldest_s]
+        self._past = past_of(
+            self._recorded,
+            now,
+            engine.prepared,
+            frame_s=engine.frame_s,
+            sample_rate_hz=engine.sample_rate_hz,
+            from_s=until_s - seconds,
+            until_s=until_s,
         )
-        return figure
+        cost = _profile(engine, profile) or FittedCost(self._recorded)
+        overrides = {setting: getattr(then, setting) for setting in changes}
+        self._changes = {s: f"{getattr(now, s)} → {getattr(then, s)}" for s in changes}
+        told = ", ".join(f"{setting} {value}" for setting, value in overrides.items())
+        self.name = name or told or "nothing changed"
+        self._aside = Aside(_Task(self._past, cost, overrides))
 
+    def answer(self, progress: Callable[[float], None] = lambda share: None) -> WhatIf:
+        """Simulates; the caller waits, the engine does not.
 
-_LOOKS = (
-    (LaneName.LM, JobKind.PREFILL, PREFILL),
-    (LaneName.LM, JobKind.DECODE, DECODE),
-    (LaneName.BACKGROUND, JobKind.CODEC, CODEC),
-    (LaneName.URGENT, JobKind.CODEC, URGENT),
-)
+        Args:
+            progress: Told the share done, 0 to 1.
+
+        Raises:
+            InvalidInput: A setting whose stage times are not known.
+            VoxserveError: Cancelled, or the process ended.
+        """
+        ghost: list[Record] = []
+        figures: tuple[SoFar, SoFar] | None = None
+        for kind, content in self._aside.messages():
+            if kind == "progress":
+                progress(content)
+            elif kind == "records":
+                ghost += content
+            else:
+                figures = content
+        assert figures is not None, "a task that ends has sent them"
+        return self._told(*figures, ghost)
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its answer is no longer wanted."""
+        return self._aside.is_cancelled
+
+    def cancel(self) -> None:
+        """Ends the simulation; `answer` raises. Harmless afterwards."""
+        self._aside.cancel()
+
+    def _told(self, before: SoFar, after: SoFar, ghost: list[Record]) -> WhatIf:
+        past = self._past
+        target_s = past.settings[-1][1].ttfa_target_s
+        return WhatIf(
+            name=self.name,
+            changes=self._changes,
+            seconds=past.until_s - past.from_s,
+            until_s=past.until_s,
+            measured=so_far(self._recorded, past.from_s, past.until_s, target_s),
+            before=before,
+            after=after,
+            num_guessed=past.num_guessed,
+            ghost=tuple(r for r in ghost if time_of(r) >= past.from_s),
+            recorded=tuple(r for r in self._recorded if isinstance(r, LaneSpan | ChunkLife)),
+        )
 
 
 def what_if(
@@ -99,86 +249,44 @@ def what_if(
     profile: Profile | str | None = None,
     **changes: Any,
 ) -> WhatIf:
-    """Simulates the arrivals of the last seconds again, with other settings.
+    """Simulates the last seconds again with other settings; waits for the answer.
 
-    Both runs start empty, and the newest ten seconds are left out: their requests' lengths are
-    not known yet.
-
-    Args:
-        engine: Whose trace and settings.
-        seconds: How much of the past.
-        profile: Stage times of the device; known for a simulated one.
-        changes: Settings by name.
-
-    Raises:
-        InvalidInput: No profile, or no request arrived and ended in that time.
-        InvalidSetting: Says what is possible.
+    Arguments and errors as for `Question`.
     """
-    if profile is None:
-        if not engine.device_name.startswith(_SIM):
-            raise InvalidInput(
-                f"what_if: no profile of {engine.device_name} is known; give one, such as "
-                'profile="h200", or use a simulated device'
-            )
-        profile = engine.device_name.removeprefix(_SIM)
-    found = profile if isinstance(profile, Profile) else profiles.load(profile)
-    prepared = prepared_of(found)
-    now = Settings().changed(prepared, **_known(engine.settings))
-    then = now.changed(prepared, **changes)
-    until_s = engine.now_s() - SETTLE_S
-    recorded = [r for r in engine.trace.records() if time_of(r) >= until_s - seconds]
-    load = workloads.offered(workloads.replay(recorded, engine.frame_s), 0.0, seconds, 0)
-    before, after = (
-        simulate_load(
-            found, prepared, settings, load, rate_rps=0.0, seconds=seconds, seed=0, with_trace=True
-        )
-        for settings in (now, then)
-    )
-    told = {name: f"{_text(now, name)} → {_text(then, name)}" for name in changes}
-    return WhatIf(told, before, after)
+    return Question(engine, seconds, profile=profile, **changes).answer()
 
 
-def _known(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in Settings.__dataclass_fields__}
+def _profile(engine: SpeechEngine, given: Profile | str | None) -> Profile | None:
+    if isinstance(given, Profile):
+        return given
+    if given is None and engine.device_name.startswith(_SIM):
+        given = engine.device_name.removeprefix(_SIM)
+    return None if given is None else profiles.load(given)
 
 
-def _text(settings: Settings, name: str) -> str:
-    return str(getattr(settings, name))
-
-
-def _figures(result: SimulationResult) -> dict[str, str]:
-    ttfas = sorted(o.ttfa_s for o in result.outcomes if o.ttfa_s is not None)
-    p50, p90 = (ttfas[int(q * (len(ttfas) - 1))] if ttfas else float("nan") for q in (0.5, 0.9))
-    stalled = sum(outcome.is_stalled for outcome in result.outcomes)
-    busy = result.lanes
-    codec = 100 * busy["background"].busy_share, 100 * busy["urgent"].busy_share
+def _short(figures: SoFar) -> dict[str, str]:
     return {
-        "TTFA p50 / p90": f"{1000 * p50:.0f} / {1000 * p90:.0f} ms",
-        "stalled requests": f"{stalled} of {len(result.outcomes)}",
-        "SLO attainment": f"{100 * result.summary.attainment:.0f} %",
-        "LM lane busy": f"{100 * (busy['prefill'].busy_share + busy['decode'].busy_share):.0f} %",
-        "codec lanes busy": f"{codec[0]:.0f} + {codec[1]:.0f} %",
+        "TTFA p90": _ms(figures.ttfa_p90_s),
+        "stalled requests": str(figures.num_stalled),
+        "attainment": _percent(figures.attainment),
     }
 
 
-def _within(
-    records: tuple[Record, ...], lane: LaneName, kind: JobKind, from_s: float, window_s: float
-) -> list[LaneSpan]:
-    return [
-        record
-        for record in records
-        if isinstance(record, LaneSpan)
-        and (record.lane, record.kind) == (lane, kind)
-        and from_s <= record.end_s <= from_s + window_s
-    ]
+def _figures(figures: SoFar) -> dict[str, str]:
+    busy = figures.lane_busy
+    codec = busy[LaneName.BACKGROUND], busy[LaneName.URGENT]
+    return {
+        "TTFA p50 / p90": f"{_ms(figures.ttfa_p50_s)} / {_ms(figures.ttfa_p90_s)}",
+        "stalled requests": f"{figures.num_stalled} of {figures.num_requests}",
+        "SLO attainment": _percent(figures.attainment),
+        "LM lane busy": f"{100 * busy[LaneName.LM]:.0f} %",
+        "codec lanes busy": f"{100 * codec[0]:.0f} + {100 * codec[1]:.0f} %",
+    }
 
 
-def _bar(spans: list[LaneSpan], row: str, colour: str, from_s: float, opacity: float) -> Any:
-    return go.Bar(
-        orientation="h",
-        base=[span.start_s - from_s for span in spans],
-        x=[span.end_s - span.start_s for span in spans],
-        y=[row] * len(spans),
-        marker={"color": colour, "opacity": opacity, "line": {"width": 0}},
-        hovertext=[f"{span.kind} of {span.batch}" for span in spans],
-    )
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.0f} %"
+
+
+def _ms(value_s: float | None) -> str:
+    return "–" if value_s is None else f"{1000 * value_s:.0f} ms"

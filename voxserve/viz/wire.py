@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,11 @@ SCHEMA: dict[str, list[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ListenerStall:
-    """The browser ran dry at `time_s` (engine clock) for `gap_s`."""
+    """The browser ran dry at `time_s` (engine clock) for `gap_s` while it played `stream`."""
 
     time_s: float
     gap_s: float
+    stream: int = -1
 
 
 def delta(
@@ -92,7 +93,7 @@ def delta(
         "now": now_s,
         "t0": t0,
         "marks": marks,
-        "heard": [{"time_s": h.time_s, "gap_s": h.gap_s} for h in heard],
+        "heard": [asdict(stall) for stall in heard],
     }
     buffers = [_packed(spans, len(SPAN_COLUMNS)), _packed(chunks, len(CHUNK_COLUMNS))]
     return message, [*buffers, b"" if live is None else _packed_live(live, now_s)]

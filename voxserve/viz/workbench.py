@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import html
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,6 @@ from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz import export
 from voxserve.viz.controls import Controls
-from voxserve.viz.explain import chunk_words, cure_words
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.history import History
 from voxserve.viz.layout import Parts, close_all, header_html
@@ -28,12 +26,12 @@ from voxserve.viz.metrics import LiveNumbers
 from voxserve.viz.numbers import NumbersView, tiles
 from voxserve.viz.player import Player
 from voxserve.viz.publisher import Publisher
+from voxserve.viz.stories import Stories
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.toolbar import Toolbar
 from voxserve.viz.whatif import WhatIf, what_if
 
 DEFAULT_TEXT = "The small model speaks while you move the sliders, and every chunk has a deadline."
-HINT = "Hover over the picture for details; click a deadline or a slack mark for its story."
 NUMBERS_EVERY = 5  # ticks between two updates of the numbers: 2 Hz
 
 _log = logging.getLogger("voxserve")
@@ -77,16 +75,25 @@ class Workbench:
         self._position = 0
         self._ticks = 0
         self._is_closed = False
-        self._cure = threading.Lock()  # one search at a time: it competes with the engine
         self._parts = Parts(
             self.controls, self.timeline, self.player, self._numbers_view, self.load, text
         )
         self.text, self.rate = self._parts.text, self.load.rate
         self.widget = self._parts.box
-        self.toolbar = Toolbar(engine, self.controls, self.load, history, self._tell, self._guarded)
+        self.stories = Stories(
+            engine, self.timeline, self.player, self._parts.detail, self._guarded
+        )
+        self.toolbar = Toolbar(
+            engine,
+            self.controls,
+            self.load,
+            history,
+            self.stories.tell,
+            self._guarded,
+            self.stories.ask,
+        )
         self._parts.top.children = [self._parts.header, *self.toolbar.widgets]
         self._connect()
-        self._tell("")
         self._publisher = Publisher(self._tick, self.report, f"voxserve-show-{engine.name}")
         _open[engine.name] = self
         self._publisher.start()
@@ -104,8 +111,13 @@ class Workbench:
         return timeline_figure(self.engine.trace, window_s=window_s)
 
     def what_if(self, seconds: float = 20.0, **changes: Any) -> WhatIf:
-        """What other settings would have done with the last seconds' requests."""
-        return what_if(self.engine, seconds, **changes)
+        """What other settings would have done with the last seconds' requests.
+
+        Waits for the simulation and draws it as ghosts under the live lanes.
+        """
+        answer = what_if(self.engine, seconds, **changes)
+        self.stories.show(answer)
+        return answer
 
     def save(self, path: str | Path) -> Path:
         """Writes the trace as `.trace.gz`, `.json` (Perfetto), `.csv` or `.html`."""
@@ -123,6 +135,7 @@ class Workbench:
             return
         self._is_closed = True
         self._publisher.close()
+        self.stories.close()
         self.listening.stop()
         self.timeline.ended = "This workbench was closed."
         close_all(self.widget)
@@ -141,9 +154,6 @@ class Workbench:
     def _connect(self) -> None:
         self._parts.speak.on_click(self._guarded(lambda _: self.speak()))
         self._parts.stop.on_click(self._guarded(lambda _: self.stop()))
-        self.timeline.on_select = self._select
-        self.timeline.on_point = self._point
-        self.player.on_stall = self._on_listener_stall
 
     def _guarded(self, callback: Callable[[Any], Any]) -> Callable[[Any], None]:
         """Front ends hide errors of callbacks in a log: show them in the status line instead."""
@@ -175,28 +185,3 @@ class Workbench:
             self.load.sync()
             self._parts.header.value = header_html(engine, stats, self._publisher.lateness_s)
         self._ticks += 1
-
-    def _tell(self, words: str) -> None:
-        self._parts.detail.value = words or HINT
-
-    def _select(self, request_id: int, index: int) -> None:
-        story = chunk_words(self.engine.trace, request_id, index)
-        self._tell(story)
-        if "after its deadline" in story and self._cure.acquire(blocking=False):
-            run = self._guarded(lambda _: self._find_cure(story, request_id, index))
-            threading.Thread(target=run, args=(None,), name="voxserve-cure", daemon=True).start()
-
-    def _find_cure(self, story: str, request_id: int, index: int) -> None:
-        """Simulates until a cure is found; the panel may show something else by then."""
-        try:
-            cure = cure_words(self.engine, request_id, index)
-            if self._parts.detail.value == story:
-                self._tell(f"{story} {cure}")
-        finally:
-            self._cure.release()
-
-    def _point(self, request_id: int, index: int) -> None:
-        self.player.highlight = {"stream": request_id, "chunk": index}
-
-    def _on_listener_stall(self, _stream: int, gap_s: float) -> None:
-        self.timeline.add_listener_stall(self.engine.now_s(), gap_s)

@@ -1,6 +1,7 @@
 // Draws the live view on a canvas: three lanes, deadlines, slack, chunks under way. About 1 ms a frame, because on a
 // laptop the browser shares its cores with the engine.
 import { COLOURS, colourOf } from "./colours.js";
+import { drawGhostNames, drawGhosts } from "./ghosts.js";
 import { cross, diamond, disc, line, triangle } from "./shapes.js";
 import { drawStrip } from "./strip.js";
 import { isLate, slackRange, slackY, tickStep, xOf } from "./tracks.js";
@@ -15,12 +16,14 @@ export function draw(g, box, seen, view, theme, names, selected) {
   g.beginPath();
   g.rect(box.left, 0, box.right - box.left, box.height);
   g.clip();
-  drawSpans(g, box, seen.spans, view, theme);
+  drawSpans(g, box, box.lanes, seen.spans, view, theme);
+  if (seen.ghost) drawGhosts(g, box, seen.ghost, view, theme, drawSpans);
   drawMarks(g, box, seen.marks, view, theme);
   drawDeadlines(g, box, seen, view, theme);
   drawSlack(g, box, seen.chunks, view, theme);
   if (selected) drawSelection(g, box, selected, view, theme);
   g.restore();
+  if (seen.ghost) drawGhostNames(g, box, theme);
   drawStrip(g, box, seen.live, view, theme);
 }
 
@@ -63,13 +66,13 @@ function drawEmpty(g, box, theme) {
   g.fillText("Nothing ran in this window.", (box.left + box.right) / 2, row.y + row.h / 2);
 }
 
-function drawSpans(g, box, spans, view, theme) {
+function drawSpans(g, box, rows, spans, view, theme) {
   const largest = [1, 1, 1];
   for (const s of spans) largest[s.lane] = Math.max(largest[s.lane], s.batch);
   g.textAlign = "center";
   g.textBaseline = "middle";
   for (const s of spans) {
-    const row = box.lanes[s.lane];
+    const row = rows[s.lane];
     const x = xOf(box, view, s.start_s);
     const w = Math.max(1, xOf(box, view, s.end_s) - x);
     const h = row.h * (s.kind === 0 ? 1 : 0.35 + (0.65 * s.batch) / largest[s.lane]);

@@ -4,6 +4,8 @@ import { COLOURS, colourOf } from "./colours.js";
 import { tell } from "./page.js";
 import { isLate, seconds, slackRange } from "./tracks.js";
 
+const GHOST = "↳ ";
+
 /** Resolves to Plotly, or rejects where the page forbids eval (the canvas view stays). */
 export function loadPlotly(model) {
   globalThis.__voxservePlotly ??= new Promise((resolve, reject) => {
@@ -32,6 +34,7 @@ export function figureOf(seen, view, theme, schema, names) {
   const at = (time) => time - view.now;
   return {
     data: [
+      ...(seen.ghost ? ghostTraces(seen.ghost, at, schema, names) : []),
       ...spanTraces(seen.spans, at, schema, names),
       ...chunkTraces(seen, at, schema, names),
       ...slackTraces(seen.chunks, view, at),
@@ -62,6 +65,16 @@ function spanTraces(spans, at, schema, names) {
       line: { width: 0 },
       pattern: { shape: rows[0].kind === 0 ? "/" : "" },
     },
+  }));
+}
+
+/** Rows of their own, each under the lane it would have been. */
+function ghostTraces(ghost, at, schema, names) {
+  const rows = names.map((name) => GHOST + name);
+  return spanTraces(ghost.spans, at, schema, rows).map((trace) => ({
+    ...trace,
+    name: `${trace.name}, what if ${ghost.name}`,
+    opacity: 0.5,
   }));
 }
 
@@ -141,18 +154,20 @@ function slackTraces(chunks, view, at) {
 
 function plotLayout(seen, view, at, theme, names) {
   const { top, floor } = slackRange(seen.chunks);
+  const isLane = (i) => i < names.length - 1;
+  const rows = names.flatMap((name, i) => (seen.ghost && isLane(i) ? [name, GHOST + name] : [name]));
   const axis = { gridcolor: theme.line, zerolinecolor: theme.line, linecolor: theme.line };
   return {
     barmode: "overlay",
     bargap: 0.15,
-    margin: { l: 92, r: 10, t: 24, b: 36 },
+    margin: { l: 116, r: 10, t: 24, b: 36 },
     paper_bgcolor: theme.paper,
     plot_bgcolor: theme.paper,
     font: { color: theme.text, size: 11 },
     showlegend: false, // the key above the view says the same
     hoverlabel: { align: "left" },
     xaxis: { ...axis, anchor: "y2", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 4 } },
-    yaxis: { ...axis, domain: [0.34, 1], categoryorder: "array", categoryarray: [...names].reverse() },
+    yaxis: { ...axis, domain: [0.34, 1], categoryorder: "array", categoryarray: rows.reverse() },
     yaxis2: { ...axis, domain: [0, 0.28], title: { text: "slack, s" }, range: [floor, top] },
     shapes: seen.marks.map((m) => ({
       type: "line", x0: at(m.time_s), x1: at(m.time_s), y0: 0, y1: 1, yref: "paper",

@@ -4,7 +4,7 @@ import { COLOURS } from "./colours.js";
 import { diamond, disc, line, triangle } from "./shapes.js";
 import { seconds, stripMarks, stripX } from "./tracks.js";
 
-const TICKS_S = [-0.5, -0.2, 0, 0.2, 0.5, 1, 2, 4];
+const TICKS_S = [-0.5, -0.2, 0, 0.2, 0.5, 1, 2, 4, 8];
 const STAGES = ["being generated", "ready, waits for a codec lane", "being decoded"];
 
 export function drawStrip(g, box, live, view, theme) {
@@ -28,6 +28,12 @@ export function drawStrip(g, box, live, view, theme) {
   line(g, margin, y, margin, y + h);
   g.restore();
   drawScale(g, box, live, theme);
+  g.textBaseline = "top";
+  g.fillStyle = theme.faint;
+  g.textAlign = "left";
+  g.fillText("will be late", box.left + 4, y + 3);
+  if (margin - zero > 44) g.fillText("urgent", zero + 4, y + 3);
+  g.fillText(`margin ${Math.round(view.margin * 1000)} ms`, margin + 4, y + 3);
   for (const mark of stripMarks(box, live)) drawMark(g, mark);
 }
 

@@ -26,6 +26,11 @@ export default () => {
     heardMs = performance.now();
     lagMs = Infinity;
     const onMessage = (message, buffers) => {
+      if (message.type === "ghost") {
+        tracks.haunt(message, buffers);
+        if (frozen) frozen.seen.ghost = tracks.ghost;
+        views.forEach((view) => view.show());
+      }
       if (message.type !== "delta") return;
       heardMs = performance.now();
       tracks.add(message, buffers);
@@ -64,13 +69,17 @@ export default () => {
     el.classList.add("vs-timeline");
     el.innerHTML = `
       <div class="vs-bar"><span class="vs-legend"></span>
-        <button class="vs-freeze jupyter-button" aria-pressed="false" title="Space"></button></div>
+        <button class="vs-haunt jupyter-button" aria-pressed="true" hidden
+          title="Show what would have been (G)">Ghosts</button>
+        <button class="vs-freeze jupyter-button" aria-pressed="false" title="Stand still and zoom (Space)"></button></div>
+      <div class="vs-words" role="status" hidden></div>
       <div class="vs-stage"><canvas tabindex="0" role="img"></canvas>
         <div class="vs-plot" hidden></div><div class="vs-tip" hidden></div>
         <div class="vs-gone" role="alert" hidden></div></div>`;
     el.querySelector(".vs-legend").innerHTML = LEGEND;
     const [canvas, plot, tip, gone] = ["canvas", ".vs-plot", ".vs-tip", ".vs-gone"].map((q) => el.querySelector(q));
     const button = el.querySelector(".vs-freeze");
+    const [haunt, words, stage] = [".vs-haunt", ".vs-words", ".vs-stage"].map((q) => el.querySelector(q));
     const g = canvas.getContext("2d");
     let theme = themeOf(el);
     let box = layoutOf(100, 100);
@@ -82,7 +91,8 @@ export default () => {
 
     const current = () => {
       const view = frozen ? frozen.view : liveView(model);
-      return { view, seen: frozen ? frozen.seen : tracks.within(view.from, view.to) };
+      const seen = frozen ? frozen.seen : tracks.within(view.from, view.to);
+      return { view, seen: model.get("ghosts") ? seen : { ...seen, ghost: null } };
     };
     const paint = () => {
       waiting = 0;
@@ -105,8 +115,19 @@ export default () => {
       if (!width) return;
       [canvas.width, canvas.height] = [width * ratio, height * ratio];
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
-      box = layoutOf(width, height);
+      box = layoutOf(width, height, Boolean(current().seen.ghost));
       paint();
+    };
+    /** The ghosts' button and words, and room for their lanes. */
+    const place = () => {
+      const { ghost } = tracks;
+      const isShown = Boolean(ghost && model.get("ghosts"));
+      haunt.hidden = !ghost;
+      haunt.setAttribute("aria-pressed", String(isShown));
+      words.hidden = !isShown;
+      words.textContent = isShown ? `↳ What if ${ghost.words}` : "";
+      stage.classList.toggle("vs-haunted", isShown);
+      resize();
     };
     const alive = () => {
       const isGone = performance.now() - heardMs > SILENCE_MS;
@@ -124,6 +145,7 @@ export default () => {
       views.forEach((view) => view.show());
     };
     const show = async () => {
+      place();
       button.setAttribute("aria-pressed", String(Boolean(frozen)));
       button.innerHTML = `<i class="fa fa-${frozen ? "play" : "pause"}"></i> ${frozen ? "Live" : "Inspect"}`;
       if (!frozen) {
@@ -134,7 +156,7 @@ export default () => {
       try {
         const plotly = await loadPlotly(model);
         if (!frozen) return;
-        const { data, layout } = figureOf(frozen.seen, frozen.view, theme, tracks.schema, NAMES);
+        const { data, layout } = figureOf(current().seen, frozen.view, theme, tracks.schema, NAMES);
         plot.hidden = false;
         canvas.style.visibility = "hidden";
         const sized = { ...layout, width: canvas.clientWidth, height: canvas.clientHeight };
@@ -159,11 +181,17 @@ export default () => {
       tip.hidden = !found;
       canvas.style.cursor = found ? "pointer" : "";
       if (!found) return;
-      const say = { span: spanText, chunk: chunkText, live: liveText }[found.kind];
-      tip.innerHTML = say(found.row, tracks.schema).join("<br>");
+      tip.innerHTML = told(found).join("<br>");
       tip.style.left = `${Math.min(event.offsetX + 14, Math.max(0, box.width - 250))}px`;
       tip.style.top = `${event.offsetY > box.height / 2 ? event.offsetY - tip.clientHeight - 12 : event.offsetY + 14}px`;
-      if (found.kind !== "span") pointed(found.row);
+      if (found.kind === "chunk" || found.kind === "live") pointed(found.row);
+    };
+    const told = ({ kind, row }) => {
+      if (kind === "heard") return [`<b>listener stall</b>, request ${row.stream}`, "click for why"];
+      if (kind === "live") return liveText(row);
+      if (kind === "chunk") return chunkText(row, tracks.schema);
+      const text = spanText(row, tracks.schema);
+      return kind === "ghost" ? ["<i>what if</i>", ...text] : text;
     };
     let pointedAt = "";
     const pointed = ({ request_id, index }) => {
@@ -176,11 +204,13 @@ export default () => {
     canvas.onclick = (event) => {
       const { view, seen } = current();
       const found = hit(box, view, seen, event.offsetX, event.offsetY);
-      select(found && found.kind === "chunk" ? found.row : null);
+      if (found?.kind === "heard") tell(model, { type: "select-heard", ...found.row });
+      else select(found?.kind === "chunk" ? found.row : null);
     };
     canvas.onkeydown = (event) => {
       if (event.key === " ") freeze(!frozen);
       else if (event.key === "ArrowLeft" || event.key === "ArrowRight") step(event.key === "ArrowLeft" ? -1 : 1);
+      else if (event.key === "g" && tracks.ghost) toggle();
       else if (event.key === "+" || event.key === "-") zoom(event.key === "+" ? -1 : 1);
       else return;
       event.preventDefault();
@@ -198,6 +228,12 @@ export default () => {
       paint();
     };
     button.onclick = () => freeze(!frozen);
+    const toggle = () => {
+      model.set("ghosts", !model.get("ghosts"));
+      model.save_changes();
+    };
+    haunt.onclick = toggle;
+    model.on("change:ghosts", show);
 
     const retheme = () => {
       theme = themeOf(el);
@@ -213,6 +249,7 @@ export default () => {
     show();
     return () => {
       views.delete(view);
+      model.off("change:ghosts", show);
       sizes.disconnect();
       themes.disconnect();
       cancelAnimationFrame(waiting);
@@ -229,9 +266,13 @@ const LEGEND = [
   ["vs-k-codec", "codec"],
   ["vs-k-urgent", "urgent codec"],
   ["vs-k-met", "deadline met"],
+  ["vs-k-first", "first chunk"],
   ["vs-k-missed", "missed"],
   ["vs-k-stall", "server stall"],
   ["vs-k-heard", "listener stall"],
+  ["vs-k-pressed", "urgent"],
+  ["vs-k-calm", "background"],
+  ["vs-k-open", "still generated"],
 ]
   .map(([name, text]) => `<span class="vs-key"><i class="${name}" aria-hidden="true"></i>${text}</span>`)
   .join("");

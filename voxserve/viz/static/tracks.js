@@ -4,7 +4,7 @@
 // Columns that are lengths of time; every other "_s" column is an engine time sent minus `t0`.
 const LENGTHS = new Set(["audio_s", "slack_s", "stall_s"]);
 
-const STRIP_S = [-0.5, 4]; // ends of the strip's axis
+const STRIP_S = [-0.5, 8]; // ends of the strip's axis
 
 /** Turns one float32 table (row-major) into objects with absolute times. */
 export function decodeRows(buffer, columns, t0) {
@@ -39,6 +39,7 @@ export class Tracks {
     this.chunks = [];
     this.marks = []; // setting and overload changes: {time_s, text}
     this.heard = []; // listener stalls: {time_s, gap_s}
+    this.ghost = null; // what would have been: {name, words, spans, chunks}
     this.live = []; // the next chunk of every running request, now
     this.now = 0;
   }
@@ -60,6 +61,16 @@ export class Tracks {
     this.heard = dropWhile(this.heard, (h) => h.time_s < oldest);
   }
 
+  /** Takes in what would have been; without records, there is nothing of the kind. */
+  haunt({ name, words, t0 }, buffers) {
+    const { spans, chunks } = this.schema;
+    const held = {
+      spans: decodeRows(ownBytes(buffers[0]), spans, t0),
+      chunks: decodeRows(ownBytes(buffers[1]), chunks, t0),
+    };
+    this.ghost = held.spans.length ? { name, words, ...held } : null;
+  }
+
   /** Records that touch [from, to]. */
   within(from, to) {
     return {
@@ -70,6 +81,11 @@ export class Tracks {
       marks: this.marks.filter((m) => within(m.time_s, from, to)),
       heard: this.heard.filter((h) => within(h.time_s, from, to)),
       live: this.live,
+      ghost: this.ghost && {
+        ...this.ghost,
+        spans: this.ghost.spans.filter((s) => s.end_s >= from && s.start_s <= to),
+        chunks: this.ghost.chunks.filter((c) => within(c.delivered_s, from, to)),
+      },
     };
   }
 
@@ -105,7 +121,7 @@ export function isLate(chunk) {
 
 /** Where things are drawn, in CSS pixels; with ghosts each lane shares its row with its ghost. */
 export function layoutOf(width, height, hasGhosts = false) {
-  const left = 92;
+  const left = 116;
   const right = width - 10;
   const top = 18; // room for the text of setting changes
   const strip = { y: height - 56, h: 38 }; // its own axis below it
@@ -154,7 +170,7 @@ function root(value) {
   return Math.sign(value) * Math.sqrt(Math.abs(value));
 }
 
-/** Pixel of a slack value on the strip: square-root, -0.5 to 4 s, so that the margin is visible. */
+/** Pixel of a slack value on the strip: square-root, -0.5 to 8 s, so that the margin is visible. */
 export function stripX(box, slack) {
   const [low, high] = [root(STRIP_S[0]), root(STRIP_S[1])];
   const at = root(Math.max(STRIP_S[0], Math.min(STRIP_S[1], slack)));
@@ -178,19 +194,26 @@ export function stripMarks(box, live) {
   return placed;
 }
 
-/** The span or chunk under a pixel, or null: {kind: "span" | "chunk" | "live", row}. */
+/** The span or chunk under a pixel, or null: {kind, row} with kind span, ghost, chunk, heard or live. */
 export function hit(box, view, seen, x, y) {
-  const lane = box.lanes.findIndex((row) => y >= row.y && y <= row.y + row.h);
-  if (lane >= 0) {
-    const spans = seen.spans.filter((s) => s.lane === lane);
-    const best = nearest(spans, (s) => {
+  const inRow = (row) => y >= row.y && y <= row.y + row.h;
+  const spanAt = (kind, spans, rows) => {
+    const lane = rows.findIndex(inRow);
+    const best = nearest(spans.filter((s) => s.lane === lane), (s) => {
       const [a, b] = [xOf(box, view, s.start_s), xOf(box, view, s.end_s)];
       return x < a ? a - x : Math.max(0, x - b);
     });
-    return best && { kind: "span", row: best };
-  }
-  if (y >= box.deadlines.y && y <= box.deadlines.y + box.deadlines.h) {
-    const best = nearest(seen.chunks, (c) => Math.abs(xOf(box, view, c.deadline_s) - x));
+    return best && { kind, row: best };
+  };
+  if (box.lanes.some(inRow)) return spanAt("span", seen.spans, box.lanes);
+  if (seen.ghost && box.ghosts.some(inRow)) return spanAt("ghost", seen.ghost.spans, box.ghosts);
+  if (inRow(box.deadlines)) {
+    const heard = nearest(seen.heard, (h) => Math.abs(xOf(box, view, h.time_s) - x));
+    const best = nearest(seen.chunks, (c) => dueDistance(box, view, c, x));
+    // A listener's stall is drawn low in the row, chunks above it.
+    if (heard && (!best || y > box.deadlines.y + 0.6 * box.deadlines.h)) {
+      return { kind: "heard", row: heard };
+    }
     return best && { kind: "chunk", row: best };
   }
   if (y >= box.strip.y - 6) {
@@ -206,6 +229,13 @@ export function hit(box, view, seen, x, y) {
     return best && { kind: "chunk", row: best };
   }
   return null;
+}
+
+/** From a pixel to a chunk's deadline, or to the triangle that marks the end of its stall. */
+function dueDistance(box, view, c, x) {
+  const due = Math.abs(xOf(box, view, c.deadline_s) - x);
+  // Where both are as near, the stall is what the user means.
+  return c.stall_s > 0 ? Math.min(due, Math.abs(xOf(box, view, c.delivered_s) - x)) - 1 : due;
 }
 
 /** The row with the least distance, if that is within reach of a pointer (6 pixels). */

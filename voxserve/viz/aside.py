@@ -1,0 +1,102 @@
+"""Work that takes seconds, in a process of its own: neither the engine nor the kernel waits for it.
+
+The task is pickled to the process, which answers with pickled messages; `main` is its other end.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from voxserve.core.errors import InvalidInput, VoxserveError
+
+Send = Callable[[str, Any], None]
+PART = 400  # records in a message: taking one in must not hold up the engine
+
+
+class Task(Protocol):
+    """What can be pickled and worked on."""
+
+    def work(self, send: Send) -> None:
+        """Sends any messages and returns."""
+        ...
+
+
+class Aside:
+    """One task under way.
+
+    Args:
+        task: Sent to the process when `messages` begins.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.is_cancelled = False
+
+    def messages(self) -> Iterator[tuple[str, Any]]:
+        """What the task sends, as it comes.
+
+        Raises:
+            InvalidInput: The task was refused; says why.
+            VoxserveError: It was cancelled, or its process ended early.
+        """
+        with self._start() as process:
+            assert process.stdin is not None, "was asked for"
+            assert process.stdout is not None, "was asked for"
+            try:
+                pickle.dump(self._task, process.stdin)
+                process.stdin.close()
+                while True:
+                    kind, content = pickle.load(process.stdout)
+                    if kind == "refused":
+                        raise InvalidInput(content)
+                    if kind == "end":
+                        return
+                    yield kind, content
+            except (EOFError, OSError, pickle.UnpicklingError) as error:
+                why = "another one took its place" if self.is_cancelled else "it ended early"
+                raise VoxserveError(f"the simulation gave no answer: {why}") from error
+
+    def cancel(self) -> None:
+        """Ends the process; harmless afterwards."""
+        with self._lock:
+            self.is_cancelled = True
+            if self._process is not None:
+                self._process.kill()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        pipe = subprocess.PIPE
+        with self._lock:
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, env=os.environ | {"PYTHONPATH": path}
+            )
+            if self.is_cancelled:
+                self._process.kill()
+            return self._process
+
+
+def main() -> None:
+    """The process: works on one task, with less claim to the processor than anything else."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    out = sys.stdout.buffer
+
+    def send(kind: str, content: Any = None) -> None:
+        pickle.dump((kind, content), out)
+        out.flush()
+
+    task: Task = pickle.load(sys.stdin.buffer)
+    try:
+        task.work(send)
+    except VoxserveError as error:
+        send("refused", str(error))
+    send("end")

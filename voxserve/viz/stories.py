@@ -1,0 +1,134 @@
+"""The detail panel: why a chunk was late, its cure, and what other settings would have done."""
+
+# pyright: reportUnknownMemberType=false
+# (ipywidgets carries no types)
+
+from __future__ import annotations
+
+import html
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from voxserve.core.errors import VoxserveError
+from voxserve.core.protocols import SpeechEngine
+from voxserve.viz.explain import chunk_words, cure_words, find, heard_words, is_late
+from voxserve.viz.player import Player
+from voxserve.viz.timeline import Timeline
+from voxserve.viz.whatif import Question, WhatIf
+from voxserve.viz.wire import ListenerStall
+
+HINT = (
+    "Hover over the picture for details; click a deadline, a stall or a slack mark for its story."
+)
+
+
+class Stories:
+    """Answers clicks on the timeline and what-if questions, in the detail panel.
+
+    Args:
+        panel: An HTML widget.
+        guarded: Wraps callbacks so that their errors are shown.
+    """
+
+    def __init__(
+        self,
+        engine: SpeechEngine,
+        timeline: Timeline,
+        player: Player,
+        panel: Any,
+        guarded: Callable[[Callable[[Any], Any]], Callable[[Any], None]],
+    ) -> None:
+        self.engine = engine
+        self.timeline = timeline
+        self.player = player
+        self._panel = panel
+        self._guarded = guarded
+        self._search = threading.Lock()  # one search for a cure at a time
+        self._lock = threading.Lock()
+        self._question: Question | None = None
+        self.tell("")
+        timeline.on_select = self.select
+        timeline.on_select_heard = self.select_heard
+        timeline.on_point = self._point
+        player.on_stall = self._on_listener_stall
+
+    def tell(self, words: str) -> None:
+        """Shows HTML; the hint when there is none."""
+        self._panel.value = words or HINT
+
+    def select(self, request_id: int, index: int) -> None:
+        """Tells a chunk's story, then what would have cured its lateness."""
+        story = chunk_words(self.engine.trace, request_id, index)
+        self.tell(story)
+        self._point(request_id, index)
+        chunk = find(self.engine.trace.records(), request_id, index)
+        if chunk is not None and is_late(chunk) and self._search.acquire(blocking=False):
+            self.tell(f"{story} <i>Looking for the setting that would have prevented it …</i>")
+            self._aside("cure", lambda: self._find_cure(story, request_id, index))
+
+    def select_heard(self, time_s: float, stream: int) -> None:
+        """Tells why the listener had nothing to play."""
+        stall = ListenerStall(time_s, 0.0, stream)
+        player = self.player
+        self.tell(heard_words(self.engine.trace, stall, player.prebuffer_s, player.jitter_s))
+
+    def ask(self, changes: dict[str, Any], name: str) -> None:
+        """Simulates the last seconds otherwise, and draws the answer as ghosts."""
+        question = Question(self.engine, name=name, **changes)
+        with self._lock:
+            before, self._question = self._question, question
+        if before is not None:
+            before.cancel()
+        self.tell(_progress_words(name, 0.0))
+        self._aside("what-if", lambda: self._answer(question))
+
+    def show(self, answer: WhatIf) -> None:
+        """Draws an answer's ghosts and tells the difference."""
+        self.timeline.show_ghost(answer.name, answer.words(), answer.ghost)
+        self.tell(answer.as_html())
+
+    def close(self) -> None:
+        """Ends a simulation that is under way."""
+        with self._lock:
+            question, self._question = self._question, None
+        if question is not None:
+            question.cancel()
+
+    def _answer(self, question: Question) -> None:
+        def progress(share: float) -> None:
+            if not question.is_cancelled:
+                self.tell(_progress_words(question.name, share))
+
+        try:
+            self.show(question.answer(progress))
+        except VoxserveError:
+            if not question.is_cancelled:  # else the newer question speaks
+                self.tell("")
+                raise
+
+    def _find_cure(self, story: str, request_id: int, index: int) -> None:
+        """Simulates until a cure is found; the panel may show something else by then."""
+        try:
+            cure = cure_words(self.engine, request_id, index)
+            if self._panel.value.startswith(story):
+                self.tell(f"{story} {cure}")
+        finally:
+            self._search.release()
+
+    def _aside(self, name: str, do: Callable[[], None]) -> None:
+        run = self._guarded(lambda _: do())
+        threading.Thread(target=run, args=(None,), name=f"voxserve-{name}", daemon=True).start()
+
+    def _point(self, request_id: int, index: int) -> None:
+        self.player.highlight = {"stream": request_id, "chunk": index}
+
+    def _on_listener_stall(self, stream: int, gap_s: float) -> None:
+        self.timeline.add_listener_stall(ListenerStall(self.engine.now_s() - gap_s, gap_s, stream))
+
+
+def _progress_words(name: str, share: float) -> str:
+    return (
+        f"Simulating the last 20 s with <b>{html.escape(name)}</b>, beside the engine: "
+        f'<progress value="{share:.2f}" aria-label="progress"></progress> {100 * share:.0f} %'
+    )
