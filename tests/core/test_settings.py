@@ -39,6 +39,7 @@ REFUSED: dict[str, list[tuple[Any, str]]] = {
     "max_prefill_defer_s": [(-1, "0.0 to 1.0"), (float("nan"), "0.0 to 1.0")],
     "overload": [("panic", "shed")],
     "ttfa_target_s": [(0.04, "0.05 to 5.0"), (5.1, "0.05 to 5.0")],
+    "decode_steps_per_prefill": [(0, "1 to 16"), (17, "1 to 16")],
     "max_running": [(0, "1 to 128"), (129, "1 to 128")],
 }
 

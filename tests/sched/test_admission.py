@@ -77,6 +77,28 @@ def test_the_limit_belongs_to_the_oldest_prompt_and_then_all_that_fit_are_admitt
     assert notes[1].why == "deferral limit"
 
 
+@pytest.mark.parametrize(("steps", "expected"), [(1, [(1,), (2,)]), (3, [(1, 2)])])
+def test_prompts_that_arrive_between_two_prefills_share_the_next(
+    steps: int, expected: list[tuple[int, ...]]
+) -> None:
+    told = world(decode_steps_per_prefill=steps)
+    told.arrive(0.0, 0, 60)
+    told.arrive(PREFILL_S, 1, 10)
+    told.arrive(PREFILL_S + 1.5 * STEP_S, 2, 10)
+    told.run()
+    prefills = [job.request_ids for job in told.jobs if isinstance(job, PrefillJob)]
+    assert prefills == [(0,), *expected]
+    assert _prefill_times(told)[1] == pytest.approx(PREFILL_S + steps * STEP_S)
+
+
+def test_with_nobody_to_decode_a_prompt_does_not_wait_for_steps() -> None:
+    told = world(decode_steps_per_prefill=16)
+    told.arrive(0.0, 0, 1)
+    told.arrive(0.1, 1, 1)
+    told.run()
+    assert _prefill_times(told) == [0.0, pytest.approx(0.1)]
+
+
 def test_a_lost_request_defers_nobody() -> None:
     told = _slow_prefill(0.5)
     told.executor.duration_s = lambda job, estimate_s: (

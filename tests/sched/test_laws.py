@@ -69,6 +69,7 @@ changes = st.lists(
                 "urgency_margin_s": st.sampled_from((0.0, 0.1, 1.0)),
                 "max_prefill_defer_s": st.sampled_from((0.0, 0.1, 1.0)),
                 "max_running": st.integers(1, 6),
+                "decode_steps_per_prefill": st.integers(1, 4),
             },
         ),
     ),

@@ -94,6 +94,10 @@ _RANGES_S = {
     "ttfa_target_s": (0.05, 5.0),
 }
 START_ONLY = frozenset({"urgent_batch"})
+MAX_STEPS_PER_PREFILL = 16
+# A prefill of a few prompts costs half a step or more, most of it for their first frames: three
+# steps instead of one let a simulated H200 serve 235 requests/s instead of 208 (10-frame chunks).
+GPU_STEPS_PER_PREFILL = 3
 MAX_RAMP = 16  # chunk sizes that can differ before the last one repeats
 
 
@@ -113,6 +117,8 @@ class Settings:
         policy: Which chunks go where.
         admission: Whether a prefill waits for running requests' slack.
         max_prefill_defer_s: Longest wait of the oldest prompt.
+        decode_steps_per_prefill: Decode steps that come between two prefills, at least, while
+            anybody is running: prompts that arrive meanwhile share the next prefill.
         overload: What happens past capacity.
         ttfa_target_s: First-chunk deadline after arrival.
         max_running: Requests holding a slot at once.
@@ -129,6 +135,7 @@ class Settings:
     policy: str = "urgency"
     admission: str = "deadline_aware"
     max_prefill_defer_s: float = 0.1
+    decode_steps_per_prefill: int = 1
     overload: str = "shed"
     ttfa_target_s: float = 0.2
     max_running: int = 256
@@ -229,6 +236,8 @@ def _check(name: str, value: Any, prepared: Prepared) -> None:
         _member(name, value, prepared.urgent_buckets)
     elif name == "background_batch":
         _within(name, value, 1, prepared.codec_buckets[-1])
+    elif name == "decode_steps_per_prefill":
+        _within(name, value, 1, MAX_STEPS_PER_PREFILL)
     elif name == "max_running":
         _within(name, value, 1, prepared.num_slots)
 

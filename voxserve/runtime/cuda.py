@@ -29,7 +29,7 @@ from voxserve.core.jobs import (
     StepDone,
 )
 from voxserve.core.protocols import CostModel, JobResult
-from voxserve.core.settings import Prepared, Settings, Split
+from voxserve.core.settings import GPU_STEPS_PER_PREFILL, Prepared, Settings, Split
 from voxserve.models.base import PreparedRequest, SpeechModel
 from voxserve.runtime.capacity import KV_PAGE_TOKENS, Capacity, fitting
 from voxserve.runtime.driver import Driver, Step
@@ -362,6 +362,7 @@ def _defaults(prepared: Prepared, split: Split) -> Settings:
         urgent_batch=_at_most(prepared.urgent_buckets, usual.urgent_batch),
         chunk_ramp=(prepared.chunk_frames[-1],),
         max_running=prepared.num_slots,
+        decode_steps_per_prefill=GPU_STEPS_PER_PREFILL,
     )
 
 

@@ -30,6 +30,7 @@ from voxserve.core.jobs import (
     SlotReleased,
     StepDone,
 )
+from voxserve.core.settings import MAX_STEPS_PER_PREFILL
 from voxserve.sched.scheduler import Scheduler
 
 LAWS = {
@@ -107,7 +108,7 @@ class CheckedScheduler:
         self._lookahead_frames = lookahead_frames
         self._seen = _Seen()
         self._event: Event | None = None
-        self._last_lm: JobKind | None = None
+        self._steps = MAX_STEPS_PER_PREFILL  # since the last prefill
         self._notices: list[Notice] = []
 
     def on_event(self, now_s: float, event: Event) -> None:
@@ -218,15 +219,17 @@ class CheckedScheduler:
             for chunk in job.chunks:
                 self._check_chunk(job, chunk)
         elif isinstance(job, PrefillJob):
-            if self._last_lm is JobKind.PREFILL and was_decodable:
-                raise self._broken("prefills", f"job {job.job_id} follows a prefill")
+            least = self._inner.settings.decode_steps_per_prefill
+            if self._steps < least and was_decodable:
+                what = f"job {job.job_id} comes {self._steps} steps after a prefill"
+                raise self._broken("prefills", f"{what}, not {least}")
             self._check_prefill(job)
         else:
             for slot in job.slots.tolist():
                 if slot not in self._seen.slots:
                     raise self._broken("slot", f"decode of free slot {slot}")
         if job.lane is LaneName.LM:
-            self._last_lm = job.kind
+            self._steps = 0 if job.kind is JobKind.PREFILL else self._steps + 1
         self._seen.jobs[job.job_id] = job
 
     def _check_size(self, job: Job) -> None:

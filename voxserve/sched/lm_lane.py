@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from voxserve.core.jobs import DecodeJob, JobKind, PrefillJob
 from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.request import RequestState
+from voxserve.core.settings import MAX_STEPS_PER_PREFILL
 from voxserve.sched.admission import admit, pages_needed
 from voxserve.sched.board import Board, InFlight
 from voxserve.sched.estimates import bucket_for
@@ -25,20 +26,20 @@ class LmLane:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._last_kind: JobKind | None = None
+        self._steps = MAX_STEPS_PER_PREFILL  # since the last prefill
         self._everybody_s = -np.inf  # when a step last held all who wanted a row
         self._rows = _Rows(board)
 
     def next_job(self, now_s: float) -> PrefillJob | DecodeJob | None:
         """A continuation's prefill, new prompts, or a decode step; None when there is no work.
 
-        After a prefill a decode step comes first wherever one is possible.
+        After a prefill decode steps come first wherever one is possible: so many as set.
         """
         board = self._board
         follow_lm_split(board)
         is_row = board.table.is_decodable()
         has_rows = bool(np.count_nonzero(is_row))
-        may_prefill = self._last_kind is not JobKind.PREFILL or not has_rows
+        may_prefill = self._steps >= board.settings.decode_steps_per_prefill or not has_rows
         if may_prefill and board.continuing:
             return self._prefill(now_s, self._continuations())
         if may_prefill and board.waiting:
@@ -129,7 +130,7 @@ class LmLane:
         entry = board.start(now_s, job, slots, estimate_s)
         entry.is_row = is_row
         board.table.launched += is_row
-        self._last_kind = job.kind
+        self._steps = 0 if job.kind is JobKind.PREFILL else self._steps + 1
         return entry
 
     def _chosen(self, now_s: float, rows: IntArray) -> IntArray:

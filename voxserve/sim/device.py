@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from voxserve.core.profile import Profile
-from voxserve.core.settings import Prepared, Settings, Split
+from voxserve.core.profile import Profile, Source
+from voxserve.core.settings import GPU_STEPS_PER_PREFILL, Prepared, Settings, Split
 from voxserve.sched.placement import ExpectedLoad, choose_split
 from voxserve.sim.cost import ProfileCost
 
@@ -69,7 +69,14 @@ def default_settings(
         urgent_batch=_at_most(prepared.urgent_buckets, _DEFAULT.urgent_batch),
         chunk_ramp=ramp,
         max_running=prepared.num_slots,
+        decode_steps_per_prefill=_steps_per_prefill(profile),
     )
+
+
+def _steps_per_prefill(profile: Profile) -> int:
+    """Where a prefill takes long beside a step, as with our stages on a GPU, it is shared more."""
+    is_ours = profile.host.source is Source.MEASURED and profile.prepared.lm_depth > 1
+    return GPU_STEPS_PER_PREFILL if is_ours else _DEFAULT.decode_steps_per_prefill
 
 
 def default_decode_batch(prepared: Prepared) -> int:

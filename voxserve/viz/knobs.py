@@ -66,6 +66,10 @@ def make(engine: SpeechEngine) -> list[Control]:
         _pick("max_background_batch", "Codec rows", codec, "Largest background batch, in chunks."),
         _milliseconds("ttfa_target_s", "TTFA goal, ms", "Deadline of first chunks.", 50, 5000, 50),
         _milliseconds("max_prefill_defer_s", "Defer, ms", "Longest wait of the oldest prompt."),
+        _count(
+            *("decode_steps_per_prefill", "Steps/prefill", core.MAX_STEPS_PER_PREFILL),
+            "Decode steps between two prefills, at least.",
+        ),
         _count("max_running", "Max running", prepared.num_slots, "Requests served at once."),
     ]
 

@@ -71,7 +71,8 @@ class Parts:
     def _more(self, controls: Controls) -> Any:
         """Settings that few lessons need, folded away."""
         names = ("policy", "overload", "chunk_ramp", "max_background_batch")
-        names += ("ttfa_target_s", "max_prefill_defer_s", "max_running")
+        names += ("ttfa_target_s", "max_prefill_defer_s", "decode_steps_per_prefill")
+        names += ("max_running",)
         box = ipywidgets.VBox(controls.box(*names))
         return named("more", ipywidgets.Accordion([box], titles=["More settings"]))
 
