@@ -14,6 +14,9 @@ function load(...names) {
 const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, stripMarks, stripX, summary, xOf } =
   await load("tracks.js");
 const { Mixer, floats } = await load("mixer.js");
+const { Held } = await load("held.js");
+const { Wave } = await load("colours.js", "shapes.js", "wave.js");
+const { isAudible, streamWords, toggled } = await load("rows.js");
 const { sparkPath } = await load("numbers.js");
 const { chunkText, figureOf } = await load("page.js", "tracks.js", "colours.js", "inspect.js");
 
@@ -186,4 +189,74 @@ test("streams are summed, muted and stopped apart", () => {
   mixer.render(out, 0);
   assert.equal(out[1] * 32768, 101);
   assert.deepEqual(mixer.status().map((s) => s.stream), [1, 2]);
+});
+
+test("loud sums are turned down, never cut; one voice alone is exact", () => {
+  const mixer = new Mixer(100);
+  mixer.handle({ type: "set", prebuffer_s: 0 });
+  for (const stream of [1, 2]) {
+    const samples = Float32Array.from({ length: 64 }, (_, i) => (i < 32 ? 0.9 : 0.1));
+    mixer.handle({ type: "pcm", stream, samples });
+  }
+  const loud = new Float32Array(32);
+  mixer.render(loud, 0);
+  assert.ok(loud.every((v) => v <= 1));
+  assert.ok(Math.abs(loud[31] - 1) < 1e-6);
+  const soft = new Float32Array(32);
+  mixer.render(soft, 0.32);
+  assert.ok(soft[31] > soft[0]); // the level comes back
+});
+
+test("muting while it plays fades, and a stream that is over stays so", () => {
+  const mixer = new Mixer(1000);
+  mixer.handle({ type: "set", prebuffer_s: 0 });
+  mixer.handle({ type: "pcm", stream: 1, samples: new Float32Array(40).fill(0.5) });
+  mixer.handle({ type: "gain", stream: 1, gain: 0 });
+  const out = new Float32Array(20);
+  mixer.render(out, 0);
+  assert.ok(out[0] > 0.4 && out[5] > 0.1 && out[5] < out[0]);
+  assert.equal(out[12], 0);
+  assert.equal(mixer.status()[0].is_playing, true); // muted still plays
+  mixer.handle({ type: "stop", stream: 1 });
+  mixer.handle({ type: "pcm", stream: 1, samples: new Float32Array(4) });
+  mixer.handle({ type: "end", stream: 1 });
+  assert.deepEqual(mixer.render(out, 1), []);
+  assert.deepEqual(mixer.status(), []);
+});
+
+test("what waits for a click keeps half a minute without a hole, the newest", () => {
+  const held = new Held(10);
+  const sound = (stream, count, end = false) => ({ type: "pcm", stream, end, samples: new Float32Array(count) });
+  held.add({ type: "set" });
+  held.add(sound(1, 100, true));
+  for (let i = 0; i < 3; i += 1) held.add(sound(2, 100));
+  assert.equal(held.seconds, 30);
+  assert.equal(held.skipped_s, 10);
+  held.add({ type: "stop", stream: 2 });
+  const kinds = held.take().map((m) => `${m.type} ${m.stream ?? ""}`.trim());
+  assert.deepEqual(kinds, ["set", "end 1", "stop 2"]);
+  assert.equal(held.seconds, 0);
+});
+
+test("a stream whose sound was skipped is over all the same", () => {
+  const mixer = new Mixer(1);
+  mixer.handle({ type: "end", stream: 3 });
+  assert.deepEqual(play(mixer, 1).map((e) => e.kind), ["done"]);
+});
+
+test("solo silences the others, mute one; both are toggles", () => {
+  assert.deepEqual([1, 2, 3].map((s) => isAudible(s, [2], [])), [true, false, true]);
+  assert.deepEqual([1, 2, 3].map((s) => isAudible(s, [2], [2, 3])), [false, true, true]);
+  assert.deepEqual(toggled([1, 2], 2), [1]);
+  assert.deepEqual(toggled([1], 2), [1, 2]);
+});
+
+test("a stream's row tells server and listener stalls apart", () => {
+  const wave = new Wave();
+  wave.add([[0, 1000, 0], [1, 2000, 0.5]], new Float32Array(3000), 1000);
+  assert.deepEqual(wave.chunks.map((c) => [c.from_s, c.to_s]), [[0, 1], [1, 3]]);
+  const heard = { state: "playing", played_s: 1, buffered_s: 2, underruns: 2, silent_s: 0.25 };
+  const words = "playing 1.0 s · buffer 2.00 s · ▼ 1 ▽ 2, 0.25 s silent";
+  assert.equal(streamWords(heard, wave.serverStalls), words);
+  assert.equal(streamWords({ ...heard, state: "played", underruns: 0 }, 0), "played 1.0 s · ▼ 0 ▽ 0");
 });

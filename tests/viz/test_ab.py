@@ -1,13 +1,14 @@
-"""A/B runs both sides alike, puts the settings back, and hears what a listener would."""
+"""A/B runs both sides alike, puts everything back, and hears what a listener would."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from viz.fakes import FakeEngine
+from viz.fakes import FakeEngine, tone
 
-from voxserve.core.errors import InvalidSetting
-from voxserve.viz.ab import AB, boundary_step
+from voxserve.core.errors import InvalidInput, InvalidSetting
+from voxserve.viz.ab import AB
+from voxserve.viz.ab_run import boundary_step
 
 
 @pytest.fixture
@@ -18,41 +19,85 @@ def engine() -> FakeEngine:
 def test_both_sides_are_spoken_and_the_settings_put_back(engine: FakeEngine) -> None:
     before = engine.settings
     made = AB(engine, {}, {"chunk_ramp": (10,)}, ["one two three four", "five six"])
+    assert made.wait(20)
     assert engine.settings == before
-    assert [len(side) for side in made.heard.values()] == [2, 2]
+    assert [len(side.spoken) for side in made.sides.values()] == [2, 2]
+    assert [len(side.spoken[0].chunks) for side in made.sides.values()] == [3, 2]
     assert "chunk_ramp=(10,)" in made.as_html()
+    assert "100 %" in made._table.value or "0 %" in made._table.value
+    made.close()
+
+
+def test_both_sides_serve_the_same_load_and_the_one_before_goes_on(engine: FakeEngine) -> None:
+    engine.load("seedtts", rate_rps=1.0)
+    load = {"workload": "words:5@regular", "rate_rps": 20.0, "settle_s": 0.2}
+    made = AB(engine, {}, {"background_batch": 2}, "one two three", **load)
+    made.wait(20)
+    asked = [("libritts", 0.0), ("words:5@regular", 20.0), ("libritts", 0.0)]
+    assert engine.loads == [("seedtts", 1.0), *asked, *asked, ("seedtts", 1.0)]
+    assert all(side.numbers.num_ended > 1 for side in made.sides.values())
     made.close()
 
 
 def test_playing_sends_both_and_the_switch_mutes_one(engine: FakeEngine) -> None:
     made = AB(engine, {}, {}, "one two three")
+    made.wait(20)
     sent: list[dict[str, object]] = []
     made.player.send = lambda message, buffers=(): sent.append(message)
     made.play()
     assert [m["stream"] for m in sent if m["type"] == "pcm"] == [3, 4]
+    assert made.player.muted == [4]
     made._choice.value = "B"
-    gains = {m["stream"]: m["gain"] for m in sent if m["type"] == "gain"}
-    assert gains == {3: 0.0, 4: 1.0}
+    assert made.player.muted == [3]
+    made.player.muted = [4]  # a mute button of the player
+    assert made._choice.value == "A"
     made.close()
 
 
-def test_a_late_chunk_is_heard_as_silence(engine: FakeEngine) -> None:
+def test_a_late_chunk_is_heard_as_silence_and_marked(engine: FakeEngine) -> None:
     engine.late = {1: 0.5}
     made = AB(engine, {}, {}, "one two three")
-    (heard,) = made.heard["A"]
-    assert heard.stall_s > 0.2
+    (spoken,) = made.sides["A"].spoken
+    assert spoken.stall_s > 0.2
+    pcm, parts = spoken.as_heard(engine.sample_rate_hz)
+    assert len(pcm) == sum(count for _, count, _ in parts)
+    assert [index for index, _, stall_s in parts if stall_s > 0.2] == [1]
+    name, a, b, _ = made.rows()[1]
+    assert (name, a, b) == ("stalled texts", "1 of 1", "1 of 1")
     made.close()
 
 
-def test_settings_are_put_back_when_a_side_is_refused(engine: FakeEngine) -> None:
-    before = engine.settings
+def test_what_is_refused_starts_nothing(engine: FakeEngine) -> None:
     with pytest.raises(InvalidSetting):
         AB(engine, {"background_batch": 2}, {"background_batch": 0}, "one two")
+    with pytest.raises(InvalidInput, match="no workload"):
+        AB(engine, {}, {}, "one two", workload="podcasts")
+    with pytest.raises(InvalidInput, match="one text"):
+        AB(engine, {}, {}, [])
+    assert not engine.loads
+
+
+def test_what_fails_while_it_runs_is_shown_and_raised(engine: FakeEngine) -> None:
+    before = engine.settings
+    made = AB(engine, {"background_batch": 2}, {}, " ")
+    with pytest.raises(InvalidInput, match="no text"):
+        made.wait(20)
+    assert "no text" in made._table.value
     assert engine.settings == before
+    made.close()
 
 
 def test_a_click_at_a_border_stands_out() -> None:
     wave = (1000 * np.sin(np.arange(4000) / 20)).astype(np.int16)
-    assert boundary_step([wave[:2000], wave[2000:]]) <= 1.01
-    assert boundary_step([wave[:2000], wave[2000:] + 3000]) > 10
-    assert boundary_step([wave]) == 0.0
+    assert boundary_step((wave[:2000], wave[2000:])) <= 1.01
+    assert boundary_step((wave[:2000], wave[2000:] + 3000)) > 10
+    assert boundary_step((wave,)) == 0.0
+
+
+def test_differences_carry_their_sign(engine: FakeEngine) -> None:
+    made = AB(engine, {}, {"chunk_ramp": (10,)}, "one two three")
+    rows = {name: difference for name, *_, difference in made.rows()}
+    assert rows["first audio of your texts"].startswith("+")  # ten frames instead of two
+    assert rows["stalled texts"] == "="
+    assert np.array_equal(made.sides["A"].spoken[0].pcm[:100], tone(1, 0, 100))
+    made.close()

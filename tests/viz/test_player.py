@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from viz.fakes import FakeEngine, FakeStream
 
+from voxserve.core.jobs import ListenerReport
+from voxserve.core.settings import Settings, Split
+from voxserve.sim.fake import FAKE_PREPARED, FakeWorld
 from voxserve.viz import player as module
+from voxserve.viz.listen import Listening
 from voxserve.viz.player import Player
 
 
@@ -19,6 +26,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[dict[str, Any], list[byt
 @pytest.fixture
 def player(sent: list[Any]) -> Player:
     widget = Player(rate_hz=24000)
+    widget.add(4, "four")
+    widget.add(9, "nine")
     widget.send = lambda message, buffers=(): sent.append((message, list(buffers)))
     return widget
 
@@ -27,11 +36,34 @@ def _says(player: Player, buffers: list[bytes] | None = None, **message: Any) ->
     player._handle_custom_msg(message, buffers or [])
 
 
+def _status(
+    player: Player,
+    streams: list[dict[str, Any]],
+    events: Sequence[dict[str, Any]] = (),
+    buffers: Sequence[bytes] = (),
+    age_s: float = 0.0,
+) -> None:
+    sent_ms = 1000 * (time.time() - age_s)
+    message = {"type": "status", "page": "a", "sent_ms": sent_ms}
+    _says(player, list(buffers), **message, events=list(events), streams=streams)
+
+
+def _playing(stream: int, buffered_s: float, is_playing: bool = True) -> dict[str, Any]:
+    state = {"played_s": 1.0, "underruns": 1, "silent_s": 0.2, "is_playing": is_playing}
+    return {"stream": stream, "buffered_s": buffered_s, **state}
+
+
+def _done(stream: int, tapped: int = 0) -> dict[str, Any]:
+    done = {"kind": "done", "stream": stream, "played": 2, "underruns": 1, "silent_s": 0.2}
+    return done | {"tapped": tapped}
+
+
 def test_pcm_goes_out_as_little_endian_int16(player: Player, sent: list[Any]) -> None:
     pcm = np.array([0, 1, -1, 32767, -32768], np.int16)
-    player.push(4, pcm, end=True, chunk=2)
+    player.push(4, pcm, end=True, chunks=[(2, 3, 0.0), (3, 2, 0.1)])
     message, (buffer,) = sent[0]
-    assert (message["stream"], message["end"], message["chunk"]) == (4, True, 2)
+    assert (message["stream"], message["end"]) == (4, True)
+    assert message["chunks"] == [(2, 3, 0.0), (3, 2, 0.1)]
     assert np.array_equal(np.frombuffer(buffer, "<i2"), pcm)
 
 
@@ -57,17 +89,15 @@ def test_a_page_that_left_or_went_silent_is_replaced(
 
 
 def test_what_was_heard_is_kept_and_a_stall_is_told(player: Player) -> None:
-    stalls: list[int] = []
-    player.on_stall = lambda stream, _gap_s: stalls.append(stream)
+    stalls: list[tuple[int, float]] = []
+    player.on_stall = lambda *stall: stalls.append(stall)
     _says(player, type="hello", page="a")
-    state = {"buffered_s": 0.5, "played_s": 1.0, "underruns": 1, "silent_s": 0.2}
-    events = [{"kind": "underrun", "stream": 9, "at_s": 1.0, "tapped": 0}]
-    _says(player, type="status", page="a", events=events, streams=[{"stream": 9, **state}])
-    assert stalls == [9]
+    events = [{"kind": "resume", "stream": 9, "gap_s": 0.2, "tapped": 0}]
+    _status(player, [_playing(9, 0.5)], events)
+    assert stalls == [(9, 0.2)]
     assert player.heard[9].underruns == 1
     samples = np.array([0.5, -0.25], np.float32)
-    done = {"kind": "done", "stream": 9, "played": 2, "underruns": 1, "silent_s": 0.2, "tapped": 2}
-    _says(player, [samples.tobytes()], type="status", page="a", events=[done], streams=[])
+    _status(player, [], [_done(9, tapped=2)], [samples.tobytes()])
     assert player.heard[9].is_done
     assert np.array_equal(player.heard[9].tap, samples)
 
@@ -76,3 +106,84 @@ def test_reports_of_a_page_that_does_not_play_are_ignored(player: Player) -> Non
     _says(player, type="hello", page="a")
     _says(player, type="state", page="b", state="running", mode="worklet")
     assert player.audio_state == "no page yet"
+
+
+def test_only_streams_that_sound_tell_their_buffer(player: Player) -> None:
+    told: list[tuple[int, float]] = []
+    player.on_buffer = lambda *report: told.append(report)
+    _says(player, type="hello", page="a")
+    _status(player, [_playing(4, 0.75), _playing(9, 0.5, is_playing=False)])
+    assert told == [(4, pytest.approx(0.75, abs=0.01))]
+    player.muted = [4]  # a muted stream plays on: its buffer still runs down
+    _status(player, [_playing(4, 0.5)])
+    assert len(told) == 2
+    _status(player, [], [_done(4)])
+    player.stop(9)
+    _status(player, [_playing(4, 0.5), _playing(9, 0.5)])
+    assert len(told) == 2
+
+
+def test_a_report_that_waited_in_a_busy_kernel_is_corrected_or_dropped(player: Player) -> None:
+    told: list[float] = []
+    player.on_buffer = lambda _stream, buffered_s: told.append(buffered_s)
+    _says(player, type="hello", page="a")
+    _status(player, [_playing(4, 0.9)])
+    _status(player, [_playing(4, 0.9)], age_s=0.3)
+    _status(player, [_playing(4, 0.9)], age_s=module.STALE_S + 0.2)
+    assert told == [pytest.approx(0.9, abs=0.01), pytest.approx(0.6, abs=0.01)]
+
+
+def test_old_streams_lose_their_row_and_those_that_play_keep_it(player: Player) -> None:
+    _says(player, type="hello", page="a")
+    player.muted = [4, 9]
+    _status(player, [], [_done(4)])
+    for number in range(10, 10 + module.MAX_STREAMS):
+        player.add(number, str(number))
+    shown = [number for number, _ in player.streams]
+    assert shown == [9, *range(10, 10 + module.MAX_STREAMS)]  # all of these still play
+    assert player.muted == [9]
+
+
+def test_a_stream_that_is_over_keeps_no_other_silent_and_takes_nothing(
+    player: Player, sent: list[Any]
+) -> None:
+    _says(player, type="hello", page="a")
+    player.solo = [4, 9]
+    player.stop(4)
+    _status(player, [], [_done(9)])
+    assert player.solo == []
+    del sent[:]
+    player.push(4, np.zeros(3, np.int16))
+    player.end(9)
+    assert not sent
+
+
+class _Engine(FakeEngine):
+    """Its listeners' reports reach a scheduler in virtual time."""
+
+    def __init__(self) -> None:
+        super().__init__("reported")
+        self.world = FakeWorld(Settings(sm_split=Split(100, 32)), FAKE_PREPARED)
+
+    def report_listener(self, request_id: int, buffered_s: float) -> None:
+        super().report_listener(request_id, buffered_s)
+        now_s = self.world.clock.now_s()
+        self.world.send(now_s, ListenerReport(request_id, buffered_s))
+
+
+def test_the_schedulers_clock_follows_the_player_until_all_is_delivered(player: Player) -> None:
+    engine = _Engine()
+    engine.world.arrive(0.0, 4, 60)
+    listening = Listening(engine, player, lambda _: None)
+    listening._streams[4] = FakeStream(engine, 4)
+    _says(player, type="hello", page="a")
+    for step in range(5):
+        engine.world.run(until_s=0.1 + 0.01 * step)  # the first chunk is there after 0.097 s
+        _status(player, [_playing(4, 5.0)])
+    engine.world.run(until_s=0.145)
+    table = engine.world.scheduler.board.table
+    moved_s = float(table.due_s[0] - table.deadline_s[0])
+    assert moved_s == pytest.approx(0.010 * 0.04)  # as far as it may in 40 ms
+    listening._streams.clear()
+    _status(player, [_playing(4, 5.0)])
+    assert len(engine.reports) == 5

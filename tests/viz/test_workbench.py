@@ -115,12 +115,13 @@ def test_a_failing_display_is_reported_and_goes_on(
 def test_a_listener_stall_is_marked_on_the_timeline(bench: Workbench) -> None:
     marked: list[ListenerStall] = []
     bench.timeline.add_listener_stall = marked.append
-    state = {"buffered_s": 0.0, "played_s": 1.0, "underruns": 1, "silent_s": 0.0}
-    event = {"kind": "underrun", "stream": 1, "at_s": 1.0, "tapped": 0}
+    bench.player.add(1, "one")
+    event = {"kind": "resume", "stream": 1, "gap_s": 0.5, "tapped": 0}
     bench.player._handle_custom_msg({"type": "hello", "page": "p"}, [])
-    status = {"type": "status", "page": "p", "events": [event], "streams": [{"stream": 1, **state}]}
+    status = {"type": "status", "page": "p", "sent_ms": 0.0, "events": [event], "streams": []}
     bench.player._handle_custom_msg(status, [])
-    assert [stall.stream for stall in marked] == [1]
+    assert [(stall.stream, stall.gap_s) for stall in marked] == [(1, 0.5)]
+    assert marked[0].time_s < bench.engine.now_s() - 0.4  # when it ran dry
     select = {"type": "select-heard", "time_s": marked[0].time_s, "stream": 1}
     bench.timeline._handle_custom_msg(select, [])
     assert "the browser ran dry" in bench._parts.detail.value

@@ -1,4 +1,4 @@
-"""A/B: the same texts and seeds under two settings, heard side by side and compared in numbers."""
+"""A/B: the same texts, seeds and arrivals under two settings, heard side by side and compared."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownLambdaType=false
@@ -8,50 +8,42 @@ from __future__ import annotations
 
 import html
 import threading
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import ipywidgets
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.errors import InvalidInput
-from voxserve.core.playback import STALL_LIMIT_S
-from voxserve.core.protocols import AudioChunk, SpeechEngine
+from voxserve.core import workload as workloads
+from voxserve.core.errors import InvalidInput, VoxserveError
+from voxserve.core.protocols import SpeechEngine
+from voxserve.viz.ab_run import Side, is_same, run_side
 from voxserve.viz.layout import close_all, named
 from voxserve.viz.player import Player
 
 BETWEEN_S = 0.3  # silence between two texts
-
-
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """One text under one setting.
-
-    Attributes:
-        ttfa_s: Request to first samples; None without audio.
-        stall_s: Pauses a listener would have had, in all.
-        as_heard: int16 [samples], the waits before and between chunks included as silence.
-        boundary: Largest sample step at a chunk border over the 99th percentile of all steps:
-            well above 1 would be a click.
-    """
-
-    ttfa_s: float | None
-    stall_s: float
-    as_heard: NDArray[np.int16]
-    boundary: float
+CLICK = 2.0  # a step at a border so many times the usual one is a click
+SIDES = ("A", "B")
 
 
 class AB:
-    """Runs texts under settings A, then B, and plays both so that one can switch between them.
+    """Speaks texts under settings A, then B; plays both so that one can switch between them.
+
+    Returns at once; the table and the sound follow when both sides are spoken. With `rate_rps`,
+    both sides serve the same background requests at the same times beside the texts. The engine's
+    settings and load are put back afterwards.
 
     Args:
-        engine: Its settings are put back afterwards.
+        engine: Serves both sides; what it serves besides is ended first.
         a, b: Settings by name.
         texts: Spoken at the same moment, as that many listeners.
-        seed: Of every request, so that only the settings differ.
+        seed: Of every text, so that only the settings differ.
+        workload, rate_rps: Background load of each side.
+        settle_s: How long the load runs before the texts come.
+
+    Raises:
+        InvalidInput, InvalidSetting: Nothing was started.
     """
 
     def __init__(
@@ -62,140 +54,168 @@ class AB:
         texts: str | Sequence[str],
         *,
         seed: int = 0,
+        workload: str = "libritts",
+        rate_rps: float = 0.0,
+        settle_s: float = 3.0,
     ) -> None:
         self.engine = engine
         self.texts = [texts] if isinstance(texts, str) else list(texts)
         if not self.texts:
             raise InvalidInput("A/B: at least one text is needed")
-        self.changes = {"A": a, "B": b}
-        before = {name: getattr(engine.settings, name) for name in a.keys() | b.keys()}
-        self.heard: dict[str, list[Heard]] = {}
-        try:
-            for name, changes in self.changes.items():
-                engine.set(**before | changes)
-                self.heard[name] = _speak_all(engine, self.texts, seed)
-        finally:
-            engine.set(**before)
-        self.player = Player(rate_hz=engine.sample_rate_hz, prebuffer_s=0.0)
+        workloads.find(workload)
+        self.changes: dict[str, dict[str, Any]] = {"A": a, "B": b}
+        for changes in self.changes.values():
+            engine.settings.changed(engine.prepared, **changes)
+        self._load = workload, rate_rps, settle_s
+        self._seed = seed
+        self._sides: dict[str, Side] = {}
+        self._error: Exception | None = None
         self._stream = 0
-        self._choice = ipywidgets.ToggleButtons(
-            options=["A", "B"], tooltips=["Hear A", "Hear B"], style={"button_width": "60px"}
+        self._make_widgets()
+        self._thread = threading.Thread(
+            target=self._run, name=f"voxserve-ab-{engine.name}", daemon=True
         )
-        self._choice.observe(lambda _: self._balance(), names="value")
-        play = ipywidgets.Button(description="Play both", icon="play", tooltip="A and B in step")
-        play.on_click(lambda _: self.play())
-        bar = named("top", ipywidgets.HBox([play, self._choice]))
-        self.widget = named(
-            "workbench", ipywidgets.VBox([ipywidgets.HTML(self.as_html()), bar, self.player])
-        )
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Waits until both sides are spoken; False on time-out.
+
+        Raises:
+            VoxserveError: What ended the run.
+        """
+        self._thread.join(timeout_s)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    @property
+    def sides(self) -> dict[str, Side]:
+        """What happened under "A" and "B", once both are spoken."""
+        self.wait()
+        return self._sides
 
     def play(self) -> None:
         """Plays both in step; the switch decides which one is heard."""
+        sides = self.sides
         for offset in (1, 2):
             self.player.stop(self._stream + offset)
         self._stream += 2
+        for offset, name in enumerate(SIDES, start=1):
+            self.player.add(self._stream + offset, f"{name}: {_worded(self.changes[name])}")
         self._balance()
-        for offset, name in enumerate(("A", "B"), start=1):
-            pcm = _joined([h.as_heard for h in self.heard[name]], self.engine.sample_rate_hz)
-            self.player.push(self._stream + offset, pcm, end=True)
+        for offset, name in enumerate(SIDES, start=1):
+            pcm, chunks = _joined(sides[name], self.engine.sample_rate_hz)
+            self.player.push(self._stream + offset, pcm, end=True, chunks=chunks)
 
-    def rows(self) -> list[tuple[str, str, str]]:
-        """Name, A and B of each figure."""
-        figures = [_figures(self.heard[name]) for name in ("A", "B")]
-        return [(name, figures[0][name], figures[1][name]) for name in figures[0]]
+    def rows(self) -> list[tuple[str, str, str, str]]:
+        """Name of each figure, A, B, and by how much B differs."""
+        return _rows(self.sides)
 
     def as_html(self) -> str:
-        """Both sides' figures."""
-        heads = [_worded(self.changes[name]) for name in ("A", "B")]
-        body = "".join(f"<tr><td>{name}<td>{a}<td>{b}</tr>" for name, a, b in self.rows())
-        return (
-            f'<table class="vs-table"><tr><th><th>A: {heads[0]}<th>B: {heads[1]}</tr>{body}</table>'
-        )
+        """Both sides' figures as a table."""
+        return _table(self.sides, self.changes)
 
     def close(self) -> None:
-        """Frees the widgets."""
+        """Frees the widgets, once what is being spoken has ended."""
+        self._thread.join()
         close_all(self.widget)
 
+    def _make_widgets(self) -> None:
+        self.player = Player(rate_hz=self.engine.sample_rate_hz, prebuffer_s=0.0)
+        self._table = ipywidgets.HTML()
+        self._choice = ipywidgets.ToggleButtons(
+            options=list(SIDES), tooltips=["Hear A", "Hear B"], style={"button_width": "60px"}
+        )
+        self._choice.observe(lambda _: self._balance(), names="value")
+        self.player.observe(self._show_choice, names="muted")
+        self._play = ipywidgets.Button(
+            description="Play both", icon="play", tooltip="A and B in step", disabled=True
+        )
+        self._play.on_click(lambda _: self.play())
+        bar = named("top", ipywidgets.HBox([self._play, self._choice]))
+        self.widget = named("workbench", ipywidgets.VBox([self._table, bar, self.player]))
+
+    def _run(self) -> None:
+        try:
+            self._speak_both()
+            self._table.value = _table(self._sides, self.changes)
+            self._play.disabled = False
+        except Exception as error:  # handed over to whoever waits
+            self._error = error
+            text = str(error) if isinstance(error, VoxserveError) else repr(error)
+            self._table.value = f'<div class="vs-status"><span>{html.escape(text)}</span></div>'
+
+    def _speak_both(self) -> None:
+        engine = self.engine
+        names = self.changes["A"].keys() | self.changes["B"].keys()
+        before = {name: getattr(engine.settings, name) for name in names}
+        stats = engine.stats()
+        try:
+            for name, changes in self.changes.items():
+                self._table.value = f"Speaking under {name}: {html.escape(_worded(changes))} …"
+                engine.set(**before | changes)
+                self._sides[name] = run_side(engine, self.texts, self._seed, *self._load)
+        finally:
+            engine.set(**before)
+            if stats.rate_rps:
+                engine.load(stats.workload, rate_rps=stats.rate_rps)
+
     def _balance(self) -> None:
-        for offset, name in enumerate(("A", "B"), start=1):
-            self.player.set_gain(self._stream + offset, float(self._choice.value == name))
+        """The side that was not chosen plays on, muted."""
+        silent = self._stream + (1 if self._choice.value == "B" else 2)
+        if self._stream:
+            self.player.muted = [silent]
+
+    def _show_choice(self, change: dict[str, Any]) -> None:
+        """The rows of the player have mute buttons, too."""
+        audible = [n for n in SIDES if self._stream + 1 + SIDES.index(n) not in change["new"]]
+        if len(audible) == 1:
+            self._choice.value = audible[0]
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.widget._repr_mimebundle_(**options)
 
 
-def _speak_all(engine: SpeechEngine, texts: list[str], seed: int) -> list[Heard]:
-    """All texts at once; each is read on a thread of its own, as listeners do."""
-    heard: dict[int, Heard] = {}
-    errors: list[Exception] = []
-
-    def listen(index: int, text: str) -> None:
-        start_s = time.monotonic()
-        try:
-            chunks, came_s = [], []
-            for chunk in engine.stream(text, seed=seed):
-                chunks.append(chunk)
-                came_s.append(chunk.delivered_s)
-            arrival_s = engine.now_s() - (time.monotonic() - start_s)
-            heard[index] = _heard(chunks, arrival_s, engine.sample_rate_hz)
-        except Exception as error:  # handed over to the caller's thread
-            errors.append(error)
-
-    threads = [
-        threading.Thread(target=listen, args=pair, name=f"voxserve-ab-{pair[0]}", daemon=True)
-        for pair in enumerate(texts)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return [heard[index] for index in range(len(texts))]
+def _rows(sides: dict[str, Side]) -> list[tuple[str, str, str, str]]:
+    a, b = (sides[name].figures() for name in SIDES)
+    pairs = zip(a, b, strict=True)
+    return [(one.name, one.worded(), two.worded(), one.difference(two)) for one, two in pairs]
 
 
-def _heard(chunks: list[AudioChunk], arrival_s: float, rate_hz: int) -> Heard:
-    chunks = [chunk for chunk in chunks if len(chunk.pcm)]
-    parts: list[NDArray[np.int16]] = []
-    runs_out_s = arrival_s
-    stall_s = 0.0
-    for chunk in chunks:
-        gap_s = max(0.0, chunk.delivered_s - runs_out_s)
-        stall_s += gap_s if parts else 0.0
-        parts += [np.zeros(round(gap_s * rate_hz), np.int16), chunk.pcm]
-        runs_out_s = max(runs_out_s, chunk.delivered_s) + len(chunk.pcm) / rate_hz
-    ttfa_s = chunks[0].delivered_s - arrival_s if chunks else None
-    pcm = np.concatenate(parts) if parts else np.zeros(0, np.int16)
-    return Heard(ttfa_s, stall_s, pcm, boundary_step([chunk.pcm for chunk in chunks]))
+def _table(sides: dict[str, Side], changes: dict[str, dict[str, Any]]) -> str:
+    heads = "".join(f"<th>{name}: {html.escape(_worded(changes[name]))}" for name in SIDES)
+    body = "".join(
+        f"<tr><td>{name}<td>{a}<td>{b}<td>{difference}</tr>"
+        for name, a, b, difference in _rows(sides)
+    )
+    meters = "".join(f"<td>{_meter(sides[name].click)}" for name in SIDES)
+    same = "the same samples" if is_same(sides["A"], sides["B"]) else "other samples"
+    return (
+        f'<table class="vs-table"><tr><th>{heads}<th>B − A</tr>{body}'
+        f"<tr><td>step at chunk borders{meters}<td>{same}</tr></table>"
+    )
 
 
-def boundary_step(chunks: list[NDArray[np.int16]]) -> float:
-    """The largest step between samples at chunk borders, relative to steps elsewhere."""
-    if len(chunks) < 2:
-        return 0.0
-    steps = np.abs(np.diff(np.concatenate(chunks).astype(np.int32)))
-    borders = np.cumsum([len(chunk) for chunk in chunks])[:-1] - 1
-    usual = max(float(np.percentile(steps, 99)), 1.0)
-    return float(steps[borders].max()) / usual
+def _meter(click: float) -> str:
+    """A step as large as those inside chunks is no click."""
+    verdict = "a click" if click > CLICK else "no click"
+    return (
+        f'<meter min="0" max="{2 * CLICK:g}" high="{CLICK:g}" optimum="0" value="{click:.2f}">'
+        f"</meter> {click:.1f} × usual: {verdict}"
+    )
 
 
-def _joined(parts: list[NDArray[np.int16]], rate_hz: int) -> NDArray[np.int16]:
-    gap = np.zeros(round(BETWEEN_S * rate_hz), np.int16)
-    return np.concatenate([piece for part in parts for piece in (part, gap)])
-
-
-def _figures(heard: list[Heard]) -> dict[str, str]:
-    ttfas = [1000 * one.ttfa_s for one in heard if one.ttfa_s is not None]
-    stalled = sum(one.stall_s >= STALL_LIMIT_S for one in heard)
-    ends = dict.fromkeys(f"{ms:.0f}" for ms in (min(ttfas), max(ttfas))) if ttfas else ()
-    first = f"{' to '.join(ends)} ms" if ends else "no audio"
-    return {
-        "first audio": first,
-        "stalled": f"{stalled} of {len(heard)}",
-        "silence": f"{sum(one.stall_s for one in heard):.2f} s",
-        "step at chunk borders": f"{max(one.boundary for one in heard):.2f} × the usual",
-    }
+def _joined(side: Side, rate_hz: int) -> tuple[NDArray[np.int16], list[tuple[int, int, float]]]:
+    """One text after the other, with a pause between, and the chunks in it."""
+    pause = np.zeros(round(BETWEEN_S * rate_hz), np.int16)
+    pieces: list[NDArray[np.int16]] = []
+    parts: list[tuple[int, int, float]] = []
+    for spoken in side.spoken:
+        pcm, chunks = spoken.as_heard(rate_hz)
+        pieces += [pcm, pause]
+        parts += [*chunks, (-1, len(pause), 0.0)]
+    return np.concatenate(pieces), parts
 
 
 def _worded(changes: dict[str, Any]) -> str:
-    return html.escape(", ".join(f"{name}={value}" for name, value in changes.items()) or "as is")
+    return ", ".join(f"{name}={value}" for name, value in changes.items()) or "as is"

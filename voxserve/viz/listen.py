@@ -25,6 +25,7 @@ class Listening:
     def __init__(self, engine: SpeechEngine, player: Player, report: Callable[[str], None]) -> None:
         self.engine = engine
         self.player = player
+        self.player.on_buffer = self._on_buffer
         self._report = report
         self._lock = threading.Lock()
         self._streams: dict[int, AudioStream] = {}
@@ -38,6 +39,7 @@ class Listening:
     def speak(self, text: str, **options: Any) -> int:
         """Starts a request and returns its id; its audio follows on a thread of its own."""
         stream = self.engine.stream(text, **options)
+        self.player.add(stream.request_id, f"{stream.request_id}: {text}")
         with self._lock:
             self._streams[stream.request_id] = stream
         name = f"voxserve-listen-{stream.request_id}"
@@ -50,8 +52,8 @@ class Listening:
             streams = list(self._streams.values())
         for stream in streams:
             stream.cancel()
-        for stream_id in list(self.player.heard):
-            if not self.player.heard[stream_id].is_done:
+        for stream_id, heard in list(self.player.heard.items()):
+            if not heard.is_done:
                 self.player.stop(stream_id)
 
     def _deliver(self, stream: AudioStream) -> None:
@@ -69,16 +71,17 @@ class Listening:
             with self._lock:
                 self._streams.pop(request_id, None)
 
+    def _on_buffer(self, request_id: int, buffered_s: float) -> None:
+        """The scheduler's clock follows the real player while there is something to schedule."""
+        with self._lock:
+            is_active = request_id in self._streams
+        if is_active:
+            self.engine.report_listener(request_id, buffered_s)
+
     def _push(self, request_id: int, chunks: list[AudioChunk]) -> None:
-        first, last = chunks[0], chunks[-1]
-        pcm = first.pcm if len(chunks) == 1 else np.concatenate([chunk.pcm for chunk in chunks])
-        self.player.push(
-            request_id,
-            pcm,
-            end=last.ref.is_last,
-            chunk=first.ref.index,
-            late=any(chunk.stall_s > 0 for chunk in chunks),
-        )
+        pcm = chunks[0].pcm if len(chunks) == 1 else np.concatenate([c.pcm for c in chunks])
+        parts = [(chunk.ref.index, len(chunk.pcm), chunk.stall_s) for chunk in chunks]
+        self.player.push(request_id, pcm, end=chunks[-1].ref.is_last, chunks=parts)
 
 
 def _merged(stream: AudioStream, sample_rate_hz: int) -> Iterator[list[AudioChunk]]:

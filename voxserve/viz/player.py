@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,9 @@ from numpy.typing import NDArray
 from voxserve.viz import esm
 
 PAGE_TIMEOUT_S = 10.0  # the page that plays reports every 4 s; silent for so long, it is gone
+MAX_STREAMS = 8  # with a row in the player; older ones that are done go first
+STALE_S = 0.5  # a report that waited so long in a busy kernel says nothing about now
+_CLOCK_DRIFT_S = 0.001  # a report; lets the estimate follow a browser clock that was set
 
 
 @dataclass
@@ -27,7 +31,8 @@ class Heard:
 
     Attributes:
         underruns, silent_s: Times the listener had nothing to play, and for how long in all.
-        is_done: Played to the end.
+        is_playing: Sound of it comes out now, muted or not.
+        is_done: Played to the end, or stopped.
         tap: float32 samples at the worklet's output, only when `tap=True`.
     """
 
@@ -36,6 +41,7 @@ class Heard:
     underruns: int = 0
     silent_s: float = 0.0
     num_played_samples: int = 0
+    is_playing: bool = False
     is_done: bool = False
     tap: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
@@ -48,6 +54,16 @@ class Player(anywidget.AnyWidget):
         prebuffer_s: Audio collected before a stream starts or goes on after a stall.
         jitter_s: Random network delay to imitate, per message.
         tap: Keep what the worklet played, for tests.
+
+    Attributes:
+        streams: [number, label] of each stream with a row, oldest first.
+        muted, solo: Streams by number; a solo silences all streams without one.
+        heard: What the browser reported, by stream.
+        on_stall: Called with a stream that goes on after its listener had nothing to play, and
+            for how many seconds.
+        on_buffer: Called some five times a second with a stream that sounds and the seconds of
+            audio its player holds. What is still on its way through the network is not in them,
+            so that on average they allow for the way of the next chunk, too.
     """
 
     _esm = esm.player_module()
@@ -58,6 +74,9 @@ class Player(anywidget.AnyWidget):
     tap = traitlets.Bool(False).tag(sync=True)
     page = traitlets.Unicode("").tag(sync=True)
     highlight = traitlets.Dict({}).tag(sync=True)
+    streams = traitlets.List().tag(sync=True)
+    muted = traitlets.List(traitlets.Int()).tag(sync=True)
+    solo = traitlets.List(traitlets.Int()).tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
@@ -65,9 +84,29 @@ class Player(anywidget.AnyWidget):
         self.audio_mode = ""
         self.heard: dict[int, Heard] = {}
         self.on_stall: Callable[[int, float], None] | None = None
+        self.on_buffer: Callable[[int, float], None] | None = None
         self._lock = threading.Lock()
         self._page_seen_s = 0.0
+        self._least_lag_s = math.inf  # browser and kernel clocks differ by a constant
         self.on_msg(self._on_message)
+
+    def add(self, stream: int, label: str) -> None:
+        """Gives a stream its row in the player before its first samples.
+
+        Args:
+            stream: Any number that names the stream, such as its request id.
+            label: What people know it by, such as its text.
+        """
+        with self._lock:
+            self.heard[stream] = Heard()
+            rows: list[list[Any]] = [row for row in self.streams if row[0] != stream]
+            rows.append([stream, label])
+            done = [row for row in rows if self.heard[row[0]].is_done]
+            gone = done[: max(0, len(rows) - MAX_STREAMS)]
+            self.streams = [row for row in rows if row not in gone]
+            for number, _ in gone:
+                del self.heard[number]
+            self.muted = [number for number in self.muted if number in self.heard]
 
     def push(
         self,
@@ -75,37 +114,44 @@ class Player(anywidget.AnyWidget):
         pcm: NDArray[np.int16],
         *,
         end: bool = False,
-        chunk: int = 0,
-        late: bool = False,
+        chunks: Sequence[tuple[int, int, float]] = (),
     ) -> None:
         """Sends samples; from any thread. At least 100 ms a message keeps browsers at ease.
 
         Args:
-            stream: Any number that names the stream, such as its request id.
+            stream: One that was added; nothing is sent for one that was stopped.
             pcm: int16 [samples], mono.
             end: Nothing follows: running dry is no stall.
-            chunk: Index shown in the picture of the audio.
-            late: The server delivered it after its deadline.
+            chunks: (index, samples, stall in seconds) of each chunk in `pcm`, for the picture.
         """
-        with self._lock:
-            self.heard.setdefault(stream, Heard())
-        message = {"type": "pcm", "stream": stream, "end": end, "chunk": chunk, "late": late}
+        if self._is_over(stream):
+            return
+        parts = list(chunks) or [(0, len(pcm), 0.0)]
+        message = {"type": "pcm", "stream": stream, "end": end, "chunks": parts}
         self.send(message, [np.ascontiguousarray(pcm, dtype="<i2").tobytes()])
 
     def end(self, stream: int) -> None:
         """Says that nothing follows."""
-        self.send({"type": "end", "stream": stream})
+        if not self._is_over(stream):
+            self.send({"type": "end", "stream": stream})
 
     def stop(self, stream: int) -> None:
         """Silences a stream at once and forgets what is queued."""
         self.send({"type": "stop", "stream": stream})
         with self._lock:
             if stream in self.heard:
-                self.heard[stream].is_done = True
+                self._finish(stream)
 
-    def set_gain(self, stream: int, gain: float) -> None:
-        """0 mutes."""
-        self.send({"type": "gain", "stream": stream, "gain": gain})
+    def _is_over(self, stream: int) -> bool:
+        with self._lock:
+            return stream not in self.heard or self.heard[stream].is_done
+
+    def _finish(self, stream: int) -> None:
+        """A stream that is over keeps no other one silent."""
+        heard = self.heard[stream]
+        heard.is_done, heard.is_playing, heard.buffered_s = True, False, 0.0
+        if stream in self.solo:
+            self.solo = [number for number in self.solo if number != stream]
 
     def _on_message(self, _widget: Any, content: dict[str, Any], buffers: list[bytes]) -> None:
         kind, page = content.get("type"), content.get("page")
@@ -133,24 +179,41 @@ class Player(anywidget.AnyWidget):
         gaps: list[tuple[int, float]] = []
         with self._lock:
             for state in content["streams"]:
-                heard = self.heard.setdefault(int(state["stream"]), Heard())
-                heard.buffered_s = float(state["buffered_s"])
-                heard.played_s = float(state["played_s"])
-                heard.underruns = int(state["underruns"])
-                heard.silent_s = float(state["silent_s"])
+                heard = self.heard.get(int(state["stream"]))
+                if heard is not None and not heard.is_done:
+                    heard.buffered_s = float(state["buffered_s"])
+                    heard.played_s = float(state["played_s"])
+                    heard.underruns = int(state["underruns"])
+                    heard.silent_s = float(state["silent_s"])
+                    heard.is_playing = bool(state["is_playing"])
             for event in content["events"]:
                 stream = int(event["stream"])
-                heard = self.heard.setdefault(stream, Heard())
-                if event["kind"] == "underrun":
-                    gaps.append((stream, 0.0))
+                tap = next(taps) if event["tapped"] else b""
+                if stream not in self.heard:
+                    continue
+                if event["kind"] == "resume":
+                    gaps.append((stream, float(event["gap_s"])))
                 elif event["kind"] == "done":
-                    heard.is_done = True
-                    heard.underruns = int(event["underruns"])
-                    heard.silent_s = float(event["silent_s"])
-                    heard.num_played_samples = int(event["played"])
-                    heard.buffered_s = 0.0
-                    if event["tapped"]:
-                        heard.tap = np.frombuffer(next(taps), dtype="<f4").copy()
+                    self._on_done(event, tap)
+            sounding = [(s, h.buffered_s) for s, h in self.heard.items() if h.is_playing]
         for stream, gap_s in gaps:
             if self.on_stall:
                 self.on_stall(stream, gap_s)
+        age_s = self._age_s(float(content["sent_ms"]) / 1000)
+        for stream, buffered_s in sounding:
+            if self.on_buffer and age_s < STALE_S:
+                self.on_buffer(stream, max(0.0, buffered_s - age_s))
+
+    def _on_done(self, event: dict[str, Any], tap: bytes) -> None:
+        heard = self.heard[int(event["stream"])]
+        heard.underruns = int(event["underruns"])
+        heard.silent_s = float(event["silent_s"])
+        heard.num_played_samples = int(event["played"])
+        heard.tap = np.frombuffer(tap, dtype="<f4").copy()
+        self._finish(int(event["stream"]))
+
+    def _age_s(self, sent_s: float) -> float:
+        """How long ago a message was sent, as far as the fastest one so far tells."""
+        lag_s = time.time() - sent_s
+        self._least_lag_s = min(lag_s, self._least_lag_s + _CLOCK_DRIFT_S)
+        return lag_s - self._least_lag_s

@@ -2,29 +2,32 @@
 // and browser tabs show it, reports buffer and underruns back.
 import { floats } from "./mixer.js";
 import { PAGE, tell } from "./page.js";
+import { Rows, isAudible } from "./rows.js";
 import { Sound } from "./sound.js";
 import { Wave } from "./wave.js";
 
 const WORKLET = "__WORKLET__"; // filled in by Python with the joined worklet source
-const STATUS_EVERY_MS = 400;
+const STATUS_EVERY_MS = 200; // the scheduler's clock follows these; more would choke the kernel
 const HEARTBEAT_MS = 4000;
+const GESTURES = ["pointerdown", "keydown"];
+const OVER = ["played", "stopped"];
 
 export default () => {
   let sound = null;
-  let streams = [];
-  let last = ""; // how the newest finished stream went
   let reportedMs = 0;
   let releaseMs = 0; // artificial jitter never reorders messages
   const views = new Set();
-  const wave = new Wave();
+  const waves = new Map(); // by stream
+  const heard = new Map(); // by stream: what the mixer last said, and a word for its state
   const repaint = () => views.forEach((view) => view());
 
   function initialize({ model }) {
     const isOurs = () => model.get("page") === PAGE;
     const onReport = (data) => {
-      streams = data.streams;
-      for (const e of data.events) if (e.kind === "done") last = doneWords(e, model.get("rate_hz"));
-      wave.progress(streams);
+      for (const s of data.streams.filter((one) => !isOver(one.stream))) {
+        note(s.stream, { ...s, state: s.is_playing ? "playing" : "filling" });
+      }
+      for (const event of data.events) onEvent(event, model.get("rate_hz"));
       forward(model, data);
       repaint();
     };
@@ -36,11 +39,7 @@ export default () => {
       if (!isOurs() || !sound) return;
       if (message.type === "pcm") receive(model, message, buffers[0]);
       else deliver(model, message);
-      if (message.type === "stop") {
-        const stopped = streams.find((s) => s.stream === message.stream);
-        last = `Stopped${stopped ? ` after ${stopped.played_s.toFixed(1)} s` : ""}.`;
-        streams = streams.filter((s) => s !== stopped);
-      }
+      if (message.type === "stop") note(message.stream, { state: "stopped", buffered_s: 0 });
       repaint();
     };
     const onPage = () => {
@@ -48,39 +47,88 @@ export default () => {
         sound = new Sound(model.get("rate_hz"), WORKLET, onReport, onState);
         sound.ready.then(() => {
           configure();
+          mix();
           onState();
         });
       } else if (!isOurs() && sound) {
         sound.close(); // another tab took over
         sound = null;
-        streams = [];
+        heard.clear();
       }
       repaint();
     };
     const configure = () =>
       sound?.send({ type: "set", prebuffer_s: model.get("prebuffer_s"), tap: model.get("tap") });
+    const mix = () => {
+      const [muted, solo] = [model.get("muted"), model.get("solo")];
+      for (const [stream] of model.get("streams")) {
+        sound?.send({ type: "gain", stream, gain: Number(isAudible(stream, muted, solo)) });
+      }
+      forget(model.get("streams"));
+      repaint();
+    };
     const onLeave = () => isOurs() && tell(model, { type: "bye" });
+    // Any click or key lets the browser play: Speak alone is enough.
+    const onGesture = () => sound && !sound.isRunning && sound.enable();
     const heartbeat = setInterval(() => isOurs() && sound && onState(), HEARTBEAT_MS);
     globalThis.addEventListener("pagehide", onLeave);
+    GESTURES.forEach((name) => document.addEventListener(name, onGesture, true));
     model.on("msg:custom", onMessage);
     model.on("change:page", onPage);
     model.on("change:prebuffer_s change:tap", configure);
+    model.on("change:streams change:muted change:solo", mix);
     tell(model, { type: "hello" });
     onPage();
     return () => {
       clearInterval(heartbeat);
       globalThis.removeEventListener("pagehide", onLeave);
+      GESTURES.forEach((name) => document.removeEventListener(name, onGesture, true));
       model.off("msg:custom", onMessage);
       sound?.close();
       sound = null;
     };
   }
 
+  function onEvent(event, rateHz) {
+    const { stream, kind } = event;
+    if (kind === "underrun") {
+      waves.get(stream)?.dry.push(event.at_s);
+      note(stream, { state: "ran dry" });
+    } else if (kind === "done") {
+      const { underruns, silent_s } = event;
+      note(stream, { state: "played", underruns, silent_s, played_s: event.played / rateHz, buffered_s: 0 });
+    }
+  }
+
+  function note(stream, facts) {
+    heard.set(stream, { ...blank(stream), ...facts });
+    if (waves.has(stream)) waves.get(stream).played_s = heard.get(stream).played_s;
+  }
+
+  function isOver(stream) {
+    return OVER.includes(heard.get(stream)?.state);
+  }
+
+  function blank(stream) {
+    return heard.get(stream) ?? { state: "filling", played_s: 0, buffered_s: 0, underruns: 0, silent_s: 0 };
+  }
+
+  /** Streams the kernel no longer lists have no row. */
+  function forget(streams) {
+    const known = new Set(streams.map(([stream]) => stream));
+    for (const map of [waves, heard]) {
+      for (const stream of map.keys()) if (!known.has(stream)) map.delete(stream);
+    }
+  }
+
   /** PCM goes to the ear; a copy of its outline to the picture. */
   function receive(model, message, view) {
+    const { stream, end, chunks } = message;
     const samples = floats(view);
-    wave.add(message, samples, model.get("rate_hz"));
-    deliver(model, { type: "pcm", stream: message.stream, end: message.end, samples });
+    if (!waves.has(stream)) waves.set(stream, new Wave());
+    waves.get(stream).add(chunks, samples, model.get("rate_hz"));
+    note(stream, {});
+    deliver(model, { type: "pcm", stream, end, samples });
   }
 
   /** Hands over now, or later in the same order where network jitter is being imitated. */
@@ -92,71 +140,54 @@ export default () => {
     else setTimeout(() => sound?.send(message), releaseMs - now);
   }
 
-  /** Status at 2.5 Hz, what the listener noticed at once. Never one message per chunk. */
-  function forward(model, { events, streams: current }) {
+  /** Status at 5 Hz, what the listener noticed at once. Never one message per chunk. */
+  function forward(model, { events, streams }) {
     const now = performance.now();
     if (!events.length && now - reportedMs < STATUS_EVERY_MS) return;
     reportedMs = now;
     const taps = events.filter((e) => e.tap?.length).map((e) => e.tap.buffer);
     const bare = events.map(({ tap, ...event }) => ({ ...event, tapped: tap?.length ?? 0 }));
-    tell(model, { type: "status", events: bare, streams: current }, taps);
+    tell(model, { type: "status", sent_ms: Date.now(), events: bare, streams }, taps);
   }
 
   function render({ model, el }) {
-    el.classList.add("vs-player");
-    const button = document.createElement("button");
-    button.className = "vs-enable jupyter-button mod-warning";
-    const canvas = document.createElement("canvas");
-    canvas.setAttribute("role", "img");
-    const label = document.createElement("div");
-    label.className = "vs-player-label";
-    label.setAttribute("role", "status");
-    el.append(button, canvas, label);
-    button.onclick = async () => {
+    const rows = new Rows(model, el, async () => {
       if (model.get("page") !== PAGE) tell(model, { type: "claim" });
       else await sound?.enable();
       repaint();
-    };
+    });
     const paint = () => {
-      const needsClick = !sound || !sound.isRunning;
-      button.hidden = !needsClick;
-      button.textContent = sound || !model.get("page") ? "🔊 Enable sound" : "🔊 Play in this tab";
-      label.textContent = words(streams, sound, model.get("page"));
-      canvas.setAttribute("aria-label", `Audio received and played. ${label.textContent}`);
-      wave.draw(canvas);
+      const page = model.get("page");
+      rows.paint({ block: blockWords(sound, page), words: words(sound, page), waves, heard });
     };
     views.add(paint);
     paint();
     const resizes = new ResizeObserver(paint);
-    resizes.observe(canvas);
-    model.on("change:highlight", () => {
-      wave.highlight = model.get("highlight");
-      paint();
-    });
+    resizes.observe(el);
+    model.on("change:highlight", paint);
     return () => {
       resizes.disconnect();
+      model.off("change:highlight", paint);
       views.delete(paint);
     };
-  }
-
-  function words(current, player, page) {
-    if (page && page !== PAGE) return "Sound plays in another tab.";
-    if (!player) return "Connecting to the kernel.";
-    const held = player.held_s > 0 ? ` ${player.held_s.toFixed(1)} s wait for you.` : "";
-    if (!player.isRunning) return `The browser needs a click before it plays sound.${held}`;
-    const fallback = player.node ? "" : " (no worklet: open over localhost or https for gapless sound)";
-    const s = current.at(-1);
-    if (!s) return `${last || "Ready."}${fallback}`;
-    const silent = s.underruns ? `, ${s.silent_s.toFixed(2)} s silent` : "";
-    const others = current.length > 1 ? `${current.length} streams · ` : "";
-    const stalls = `listener stalls ${s.underruns}${silent}`;
-    return `${others}played ${s.played_s.toFixed(1)} s · buffer ${s.buffered_s.toFixed(2)} s · ${stalls}${fallback}`;
   }
 
   return { initialize, render };
 };
 
-function doneWords({ played, underruns, silent_s }, rateHz) {
-  const silent = underruns ? `, ${silent_s.toFixed(2)} s silent` : "";
-  return `Done: played ${(played / rateHz).toFixed(1)} s, listener stalls ${underruns}${silent}.`;
+/** What the button says that makes sound possible; "" when nothing stands in its way. */
+function blockWords(sound, page) {
+  if (page && page !== PAGE) return "🔊 Play in this tab";
+  if (!sound || sound.isRunning) return "";
+  const { seconds, skipped_s: skipped } = sound.held;
+  if (!seconds) return "";
+  const lost = skipped ? `; the first ${skipped.toFixed(1)} s are skipped` : "";
+  return `🔊 Click to hear: ${seconds.toFixed(1)} s wait for you${lost}`;
+}
+
+function words(sound, page) {
+  if (page && page !== PAGE) return "Sound plays in another tab.";
+  if (!sound) return "Connecting to the kernel.";
+  if (!sound.isRunning) return "The browser plays no sound before the first click or key.";
+  return sound.node ? "" : "No worklet: open over localhost or https for gapless sound.";
 }

@@ -1,8 +1,8 @@
 // One audio context: the worklet where the page is a secure context, else the same mixer on the
 // page's thread, feeding scheduled buffer sources.
+import { Held } from "./held.js";
 import { Mixer } from "./mixer.js";
 
-const HELD_LIMIT_S = 30; // kept while the browser has not allowed sound yet
 const BLOCK_S = 0.1; // fallback: audio per buffer source
 const AHEAD_S = 0.3; // fallback: how far ahead they are scheduled
 
@@ -11,9 +11,7 @@ export class Sound {
   constructor(rateHz, workletSource, onReport, onState) {
     this.rateHz = rateHz;
     this.onReport = onReport;
-    this.held = []; // messages for the mixer while suspended
-    this.held_s = 0;
-    this.dropped_s = 0;
+    this.held = new Held(rateHz); // messages for the mixer while suspended
     this.context = new AudioContext({ sampleRate: rateHz });
     this.context.onstatechange = () => {
       this.flush();
@@ -54,31 +52,14 @@ export class Sound {
   }
 
   send(message) {
-    if (!this.isOpen || !this.isRunning) return this.hold(message);
+    if (!this.isOpen || !this.isRunning) return this.held.add(message);
     const transfer = message.samples ? [message.samples.buffer] : [];
     if (this.node) this.node.port.postMessage(message, transfer);
     else this.mixer.handle(message);
   }
 
-  /** Nothing is lost while sound is not allowed yet, up to half a minute. */
-  hold(message) {
-    if (message.type === "stop") {
-      this.held = this.held.filter((m) => m.stream !== message.stream);
-    }
-    const seconds = message.samples ? message.samples.length / this.rateHz : 0;
-    if (this.held_s + seconds > HELD_LIMIT_S) this.dropped_s += seconds;
-    else {
-      this.held.push(message);
-      this.held_s += seconds;
-    }
-  }
-
   flush() {
-    if (!this.isOpen || !this.isRunning) return;
-    const held = this.held;
-    this.held = [];
-    this.held_s = 0;
-    held.forEach((message) => this.send(message));
+    if (this.isOpen && this.isRunning) this.held.take().forEach((message) => this.send(message));
   }
 
   report(data) {
