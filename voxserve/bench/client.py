@@ -26,6 +26,7 @@ TIMEOUT_S = 900.0  # after the arrival window; what has not ended by then is a m
 HOPELESS_TTFA_S = 1.0  # fewer than half within it: the server is far past capacity
 _TICK_S = 0.1
 _PART_SAMPLES = 480
+_LOOK_S = 0.5  # between readings of the server's trace, whose ring holds about a minute
 
 
 class Listener:
@@ -68,6 +69,14 @@ class Listener:
         """Accounts the end."""
         self.state = state
         self.end_s = self._now_s()
+
+    def has_missed(self, now_s: float, ttfa_target_s: float) -> bool:
+        """Whether it can no longer meet the SLO."""
+        if self.end_s is not None and self.state != RequestState.DONE:
+            return True
+        first_s = self._playback.first_audio_s
+        heard_s = (now_s if first_s is None else first_s) - self.arrival_s
+        return heard_s > ttfa_target_s or self._playback.has_stalled
 
     @property
     def ttfa_s(self) -> float | None:
@@ -127,6 +136,7 @@ class LoadRun:
 
 
 Progress = Callable[[float, Sequence[Listener]], object]
+Hopeless = Callable[[Sequence[Listener], int], str]
 
 
 class Client:
@@ -147,6 +157,7 @@ class Client:
         self._target = target
         self._timeout_s = timeout_s
         self._sleep = sleep
+        self._next_look_s = 0.0
 
     def run(
         self,
@@ -155,6 +166,7 @@ class Client:
         seed: int,
         *,
         gives_up: bool = True,
+        hopeless: Hopeless | None = None,
         progress: Progress | None = None,
     ) -> LoadRun:
         """Offers a load and waits for every request's end.
@@ -164,6 +176,8 @@ class Client:
             seconds: Length of the arrival window.
             seed: Of the requests.
             gives_up: Stop after the window when fewer than half got audio within a second.
+            hopeless: Called now and then during the window with what was sent and the size of the
+                load; the reason to stop at once, or "".
             progress: Called now and then with the seconds since the start and what was sent.
 
         Raises:
@@ -176,16 +190,20 @@ class Client:
         listeners: list[Listener] = []
         start_s = self._target.now_s() + 0.05
 
-        def look() -> None:
+        def look() -> str:
             records.extend(self._target.new_records())
             if progress is not None:
                 progress(self._target.now_s() - start_s, listeners)
+            return "" if hopeless is None else hopeless(listeners, len(load))
 
+        stopped = ""
         for offered, request in zip(load, requests, strict=True):
-            self._wait_until(start_s + offered.at_s, look)
+            if stopped := self._wait_until(start_s + offered.at_s, look):
+                break
             listeners.append(self._send(request, start_s + offered.at_s))
-        self._wait_until(start_s + seconds, look)
-        stopped = self._hopeless(listeners) if gives_up else ""
+        stopped = stopped or self._wait_until(start_s + seconds, look)
+        if gives_up and not stopped:
+            stopped = self._hopeless(listeners)
         until_s = start_s + seconds + (0.0 if stopped else self._timeout_s)
         self._wait_for_all(listeners, until_s, look)
         outcomes = tuple(listener.outcome(start_s) for listener in listeners)
@@ -218,21 +236,30 @@ class Client:
             listener.ended(RequestState.FAILED.value)
         return listener
 
-    def _wait_until(self, time_s: float, look: Callable[[], None]) -> None:
-        while (left_s := time_s - self._target.now_s()) > 0.0:
-            if left_s > _TICK_S:
-                look()
-            self._sleep(min(max(time_s - self._target.now_s(), 0.0), _TICK_S))
+    def _wait_until(self, time_s: float, look: Callable[[], str]) -> str:
+        """Looks now and then meanwhile, however short the waits are; a look's reason ends it."""
+        while True:
+            now_s = self._target.now_s()
+            if now_s >= self._next_look_s:
+                self._next_look_s = now_s + _LOOK_S
+                if reason := look():
+                    return reason
+            left_s = time_s - self._target.now_s()
+            if left_s <= 0.0:
+                return ""
+            self._sleep(min(left_s, _TICK_S))
 
     def _wait_for_all(
-        self, listeners: Sequence[Listener], until_s: float, look: Callable[[], None]
+        self, listeners: Sequence[Listener], until_s: float, look: Callable[[], object]
     ) -> None:
         waiting = list(listeners)
         while self._target.now_s() < until_s:
             waiting = [listener for listener in waiting if listener.end_s is None]
             if not waiting:
                 return
-            look()
+            if self._target.now_s() >= self._next_look_s:
+                self._next_look_s = self._target.now_s() + _LOOK_S
+                look()
             self._sleep(_TICK_S / 2)
 
     def _hopeless(self, listeners: Sequence[Listener]) -> str:

@@ -24,14 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.bench import machine
+from voxserve.bench.idle import TEXT, idle_ttfa
 from voxserve.bench.load_sweep import Sweep
 from voxserve.bench.quick_search import HOLDS, Display, compute_until, next_rate, quick_sweep
 from voxserve.bench.runs import figures
-from voxserve.core.slo import capacity_rps, percentiles
+from voxserve.core.slo import capacity_rps
 from voxserve.engine.engine import Engine
 
-TEXT = "The kettle is boiling, and the bread is still warm."
-_TTFA_REQUESTS = 12
 # What a run needs beyond its arrivals: warm-up, making requests, draining.
 _RUN_OVERHEAD_S = 12.0
 
@@ -70,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     report = Report()
     report.values["made"] = {"versions": machine.versions("torch", "triton"), **machine.revision()}
-    report.values["device"] = _device_name(args.device)
+    report.values["device"] = machine.device_name(args.device)
     before = _allocated_bytes()
     try:
         engine = _started(args, report)
@@ -128,7 +127,7 @@ def _measured(args: argparse.Namespace, report: Report, engine: Engine) -> None:
     report.part("parity", lambda: _parity(engine))
     ramps = [ramp for ramp in ((2, 10), (4, 10), (10,)) if _is_prepared(engine, ramp)]
     for ramp in ramps:
-        report.part(f"idle ttfa, chunk_ramp {ramp}", lambda ramp=ramp: _idle_ttfa(engine, ramp))
+        report.part(f"idle ttfa, chunk_ramp {ramp}", lambda ramp=ramp: idle_ttfa(engine, ramp))
     engine.set(chunk_ramp=args.ramp)
     with tempfile.TemporaryDirectory() as folder:
         weights = args.weights or None
@@ -171,18 +170,6 @@ def _error(heard: NDArray[np.int16], expected: NDArray[np.int16]) -> float:
         return float("inf")
     wide = expected.astype(np.float64)
     return float(np.abs(heard - wide).max() / max(np.abs(wide).max(), 1.0))
-
-
-def _idle_ttfa(engine: Engine, ramp: tuple[int, ...]) -> dict[str, float]:
-    """Milliseconds from the request to the first samples, one request at a time."""
-    engine.set(chunk_ramp=ramp)
-    options: dict[str, Any] = {"min_frames": 24, "max_frames": 24}
-    times_s: list[float] = []
-    for seed in range(_TTFA_REQUESTS):
-        audio = engine.stream(TEXT, seed=seed, **options).read()
-        times_s.append(audio.chunks[0].delivered_s - audio.arrival_s)
-    p50, p90 = percentiles(times_s[2:], (50, 90))
-    return {"p50_ms": p50 * 1e3, "p90_ms": p90 * 1e3}
 
 
 def _has_time(args: argparse.Namespace, report: Report) -> bool:
@@ -232,14 +219,6 @@ def _rounded(value: Any) -> Any:
 def _line(row: dict[str, Any]) -> str:
     names = ("rate_rps", "attainment", "completed_rps", "ttfa_p90_ms", "stalled_share")
     return ", ".join(f"{name} {row[name]}" for name in names)
-
-
-def _device_name(device: str) -> str:
-    if not device.startswith("cuda"):
-        return machine.cpu_name()
-    import torch
-
-    return torch.cuda.get_device_name(torch.device(device))
 
 
 def _allocated_bytes() -> int:

@@ -5,7 +5,6 @@ Every run is kept on disk when it ends: the same command again goes on where it 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +14,14 @@ from typing import Any
 import numpy as np
 
 from voxserve.bench import machine
-from voxserve.bench.client import TIMEOUT_S, Client, Listener, LoadRun
+from voxserve.bench.client import TIMEOUT_S, Client, Hopeless, Listener, LoadRun
 from voxserve.bench.observed import observed_figures
 from voxserve.bench.runs import Run, RunFolder, pooled
+from voxserve.bench.search import confirm, find_bracket
 from voxserve.bench.target import Target
 from voxserve.core.slo import capacity_rps
 from voxserve.core.workload import SWEEP_BURST, WARMUP_REQUESTS, Burst, Offered, Workload, offered
 
-# Source: the sweep protocol: confirmed around the bracketed capacity, in steps of the rate.
-CONFIRM_STEPS = (-2, -1, 0, 1)
-_GROWTH = 1.25  # from one rate to the next while nothing has failed yet
 _WARMUP_GAP_S = 0.2
 _WARMUP_SEED = 9_999
 _PACKAGES = ("torch", "triton", "numpy", "flashinfer-python", "cuda-bindings")
@@ -41,6 +38,8 @@ class SweepPlan:
         step_rps: Resolution of the rate.
         ttfa_target_s: The SLO's.
         timeout_s: How long after its window a run may go on.
+        hopeless: Says when a run need not go on (see `Client.run`).
+        made: About the runs, beside date and versions.
     """
 
     seconds: float = 60.0
@@ -49,6 +48,8 @@ class SweepPlan:
     step_rps: float = 2.0
     ttfa_target_s: float = 0.2
     timeout_s: float = TIMEOUT_S
+    hopeless: Hopeless | None = None
+    made: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Sweep:
         watch: Gets the label of each new run and returns what to call with its progress.
         keep_trace: Called with each new run's load result.
         sleep: Waits so many seconds of the target's clock.
+        is_warm: Leave out the burst before the first run.
     """
 
     target: Target
@@ -73,7 +75,7 @@ class Sweep:
     keep_trace: Callable[[float, int, LoadRun], object] | None = None
     sleep: Callable[[float], object] = time.sleep
     runs: dict[tuple[float, int], Run] = field(default_factory=dict[tuple[float, int], Run])
-    _is_warm: bool = False
+    is_warm: bool = False
 
     def measure(self, rate_rps: float, seed: int) -> Run:
         """The run of this rate and seed; made now unless it exists."""
@@ -100,8 +102,20 @@ class Sweep:
             start_rps: Where to start looking.
         """
         for threshold in sorted(self.plan.thresholds):
-            found = self._bracket(threshold, start_rps)
-            start_rps = self._confirm(threshold, found) or found or start_rps
+            found = find_bracket(
+                self._with_one_seed,
+                self._with_one_seed(()),
+                threshold,
+                start_rps,
+                self.plan.step_rps,
+            )
+            confirmed = confirm(self._with_all_seeds, found, threshold, self.plan.step_rps)
+            start_rps = confirmed or found or start_rps
+
+    def load_found(self) -> None:
+        """Takes in all runs on disk."""
+        for run in self.folder.all():
+            self.runs[round(run.rate_rps, 6), run.seed] = run
 
     def attainment(self) -> dict[float, float]:
         """Pooled attainment by tested rate."""
@@ -119,47 +133,16 @@ class Sweep:
         attainment = self.attainment()
         return {limit: capacity_rps(attainment, limit) for limit in self.plan.thresholds}
 
-    def _bracket(self, threshold: float, start_rps: float) -> float:
-        """Highest rate that holds with the first seed, to a step."""
-        seed, step = self.plan.seeds[0], self.plan.step_rps
-        low, high = 0.0, math.inf
-        for (rate, run_seed), run in self.runs.items():  # what is known already
-            if run_seed == seed:
-                holds = run.attainment >= threshold
-                low, high = (max(low, rate), high) if holds else (low, min(high, rate))
-        low = low if low < high else 0.0
-        rate = self._stepped(start_rps)
-        while high - low > step * 1.001 and high > step * 1.001:
-            rate = self._inside(rate, low, high)
-            holds = self.measure(rate, seed).attainment >= threshold
-            low, high = (rate, high) if holds else (low, rate)
-            rate = rate * _GROWTH if math.isinf(high) else self._next_inside(low, high)
-        return low
+    def _with_one_seed(self, rates: Sequence[float]) -> dict[float, float]:
+        """Attainment by rate with the first seed, these rates included."""
+        seed = self.plan.seeds[0]
+        for rate_rps in rates:
+            self.measure(rate_rps, seed)
+        return {rate: run.attainment for (rate, s), run in self.runs.items() if s == seed}
 
-    def _next_inside(self, low: float, high: float) -> float:
-        # Attainment falls within a few steps below the first failure: look near it first.
-        return high / _GROWTH if low == 0.0 else (low + high) / 2
-
-    def _inside(self, rate: float, low: float, high: float) -> float:
-        """The rate on the grid, strictly inside what is still open."""
-        step = self.plan.step_rps
-        rate = max(self._stepped(rate), self._stepped(low) + step)
-        return rate if math.isinf(high) else min(rate, self._stepped(high) - step)
-
-    def _confirm(self, threshold: float, found_rps: float) -> float:
-        """Pools all seeds around the bracketed rate, and further down while nothing holds."""
-        centre, step = self._stepped(found_rps), self.plan.step_rps
-        while True:
-            rates = [centre + k * step for k in CONFIRM_STEPS if centre + k * step > 0.0]
-            self.measure_all(rates)
-            capacity = capacity_rps(self.attainment(), threshold)
-            if capacity > 0.0 or centre <= step:
-                return capacity
-            centre = max(centre - 3 * step, 0.0)
-
-    def _stepped(self, rate_rps: float) -> float:
-        step = self.plan.step_rps
-        return max(1, round(rate_rps / step)) * step
+    def _with_all_seeds(self, rates: Sequence[float]) -> dict[float, float]:
+        self.measure_all(rates)
+        return self.attainment()
 
     def _made(self, rate_rps: float, seed: int) -> Run:
         plan = self.plan
@@ -167,7 +150,7 @@ class Sweep:
         self._warm_up(client)
         load = offered(self.workload, rate_rps, plan.seconds, seed)
         progress = self.watch(f"{rate_rps:g} req/s, seed {seed}", plan.seconds)
-        result = client.run(load, plan.seconds, seed, progress=progress)
+        result = client.run(load, plan.seconds, seed, hopeless=plan.hopeless, progress=progress)
         if self.keep_trace is not None:
             self.keep_trace(rate_rps, seed, result)
         late_s = result.sent_late_s
@@ -180,15 +163,15 @@ class Sweep:
             observed=observed_figures(result.records, result.turns, result.start_s, plan.seconds),
             sent_late_p99_ms=float(np.percentile(late_s, 99)) * 1e3 if len(late_s) else 0.0,
             stopped=result.stopped,
-            made=_made_with(),
+            made=_made_with() | plan.made,
         )
 
     def _warm_up(self, client: Client) -> None:
         """A discarded burst before the sweep, and a few uncounted requests before each run."""
-        if not self._is_warm:
+        if not self.is_warm:
             burst = offered(Burst(SWEEP_BURST), 1.0, 1e-3, _WARMUP_SEED)
             client.run(burst, 0.0, _WARMUP_SEED, gives_up=False)
-            self._is_warm = True
+            self.is_warm = True
         few = list(_first(self.workload, WARMUP_REQUESTS))
         client.run(few, 0.0, _WARMUP_SEED, gives_up=False)
 

@@ -25,6 +25,15 @@ def cpu_name() -> str:
     return f"{name}, {num_cores()} cores"
 
 
+def device_name(device: str) -> str:
+    """The GPU of a "cuda" device, the processor otherwise."""
+    if not device.startswith("cuda"):
+        return cpu_name()
+    import torch
+
+    return torch.cuda.get_device_name(torch.device(device))
+
+
 def num_cores() -> int:
     """Cores this process may use."""
     if hasattr(os, "sched_getaffinity"):

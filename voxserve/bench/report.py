@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxserve.bench.load_sweep import Sweep
-from voxserve.bench.runs import figures
+from voxserve.bench.runs import Run, figures, pooled, run_row
+from voxserve.core.slo import capacity_rps
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -44,16 +45,37 @@ _PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 
 def sweep_report(sweep: Sweep, command: str) -> dict[str, Any]:
     """Everything about a sweep, JSON-ready: configuration, capacities, figures by rate."""
-    by_rate = sweep.by_rate()
-    made = [run.made for runs in by_rate.values() for run in runs]
+    runs = [run for _, run in sorted(sweep.runs.items())]
+    return configuration_report(sweep.folder.about, runs, command, sweep.plan.thresholds)
+
+
+def configuration_report(
+    about: dict[str, Any],
+    runs: Sequence[Run],
+    command: str,
+    thresholds: Sequence[float] = (0.9, 0.99),
+) -> dict[str, Any]:
+    """The same of stored runs of one configuration.
+
+    Args:
+        about: The configuration.
+        runs: By rate and seed.
+        command: That measured them.
+        thresholds: Attainment to keep.
+    """
+    by_rate: dict[float, list[Run]] = {}
+    for run in runs:
+        by_rate.setdefault(run.rate_rps, []).append(run)
+    attainment = {rate: pooled(group).attainment for rate, group in by_rate.items()}
     return {
         "format": "voxserve-sweep",
         "version": 1,
         "command": command,
-        "configuration": sweep.folder.about,
-        "capacity_rps": {f"{limit:g}": rps for limit, rps in sweep.capacities().items()},
-        "rates": [figures(runs) for runs in by_rate.values()],
-        "made": made[-1] if made else {},
+        "configuration": about,
+        "capacity_rps": {f"{limit:g}": capacity_rps(attainment, limit) for limit in thresholds},
+        "rates": [figures(group) for _, group in sorted(by_rate.items())],
+        "runs": [run_row(run) for run in runs],
+        "made": runs[-1].made if runs else {},
     }
 
 

@@ -46,6 +46,16 @@ class Run:
         return pooled([self]).attainment
 
 
+def completed_steady_rps(run: Run) -> float:
+    """Requests that ended a second, from a quarter of the window to its end.
+
+    `Summary.completed_rps` also counts the time in which the last long requests end alone.
+    """
+    first_s = run.seconds / 4
+    ends_s = [item.end_s for item in run.outcomes if item.is_done and item.end_s is not None]
+    return sum(first_s <= at_s <= run.seconds for at_s in ends_s) / (run.seconds - first_s)
+
+
 def pooled(runs: Sequence[Run]) -> Summary:
     """Sums up runs of one rate as if they were one long run."""
     outcomes = [outcome for run in runs for outcome in run.outcomes]
@@ -73,6 +83,7 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
         **{f"attainment_{t * 1e3:.0f}ms": at for t, at in summary.attainment_at.items()},
         "goodput_rps": summary.goodput_rps,
         "completed_rps": sum(pooled([run]).completed_rps for run in runs) / len(runs),
+        "completed_steady_rps": sum(map(completed_steady_rps, runs)) / len(runs),
         "ttfa_p50_ms": summary.ttfa_p50_s * 1e3,
         "ttfa_p90_ms": summary.ttfa_p90_s * 1e3,
         "ttfa_p99_ms": summary.ttfa_p99_s * 1e3,
@@ -87,6 +98,19 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
         "stopped": "; ".join(run.stopped for run in runs if run.stopped),
     }
     return {name: None if value != value else value for name, value in found.items()}
+
+
+def run_row(run: Run) -> dict[str, Any]:
+    """One run in one line: enough to see how seeds differ, and to pool attainment again."""
+    summary = pooled([run])
+    return {
+        "rate_rps": run.rate_rps,
+        "seed": run.seed,
+        "offered": summary.num_offered,
+        "met": round(summary.attainment * summary.num_offered),
+        "done": summary.num_done,
+        "date": run.made.get("date", ""),
+    }
 
 
 def _mean_observed(runs: Sequence[Run]) -> dict[str, float]:
@@ -132,6 +156,21 @@ class RunFolder:
         """Keeps a run."""
         save_run(run, self.path(run.rate_rps, run.seed))
 
+    def all(self) -> list[Run]:
+        """Every run kept, by rate and seed."""
+        return load_runs(self.folder)
+
+    @classmethod
+    def fitting(cls, folder: Path, about: dict[str, Any]) -> RunFolder:
+        """The folder, or the first of FOLDER.2, FOLDER.3, ... that holds no other configuration."""
+        number, place = 1, folder
+        while True:
+            try:
+                return cls(place, about)
+            except InvalidInput:
+                number += 1
+                place = folder.with_name(f"{folder.name}.{number}")
+
 
 def save_run(run: Run, path: Path) -> None:
     """Writes a run; the file appears only when it is complete."""
@@ -163,6 +202,16 @@ def load_run(path: Path) -> Run:
         return Run(**{name: content[name] for name in _run_fields()})
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise InvalidInput(f"run {path}: not a measured run ({error!r}); remove it") from None
+
+
+def load_runs(folder: Path) -> list[Run]:
+    """Every run of a folder, by rate and seed.
+
+    Raises:
+        InvalidInput: One is damaged.
+    """
+    runs = map(load_run, folder.glob("*rps-seed*.json.gz"))
+    return sorted(runs, key=lambda run: (run.rate_rps, run.seed))
 
 
 def _run_fields() -> tuple[str, ...]:

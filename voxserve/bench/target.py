@@ -84,12 +84,17 @@ class EngineTarget:
     Args:
         engine: A running engine; `close` stops it.
         weights: What it was started with, for the description.
+        keeps_requests: Keep prepared requests for further runs with the same seed, where none
+            holds anything of a run (so on a simulated device they may not be kept).
     """
 
     via = "in process"
 
-    def __init__(self, engine: Engine, weights: str | None = None) -> None:
+    def __init__(
+        self, engine: Engine, weights: str | None = None, *, keeps_requests: bool = False
+    ) -> None:
         self._engine = engine
+        self._kept: dict[tuple[Utterance, int], Any] | None = {} if keeps_requests else None
         self._weights = weights or "bundled"
         self.sample_rate_hz = engine.sample_rate_hz
         self._position = engine.trace.total
@@ -114,7 +119,12 @@ class EngineTarget:
 
     def prepare(self, utterance: Utterance, seed: int) -> Any:
         """Tokenizes the text."""
-        return self._engine.prepare(utterance, seed)
+        if self._kept is None:
+            return self._engine.prepare(utterance, seed)
+        request = self._kept.get((utterance, seed))
+        if request is None:
+            request = self._kept[utterance, seed] = self._engine.prepare(utterance, seed)
+        return request
 
     def submit(self, request: Any, sink: Sink, arrival_s: float) -> int:
         """Submits; the chunks go to `sink` without a thread in between."""
