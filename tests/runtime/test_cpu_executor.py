@@ -9,7 +9,7 @@ import pytest
 from fake_model import BROKEN_STEP, FRAME_SAMPLES, FakeModel, code_of
 from waiting import voxserve_threads
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.errors import EngineFailed
 from voxserve.core.jobs import (
     CodecDone,
@@ -55,7 +55,7 @@ def decode(*slots: int, job_id: int = 1) -> DecodeJob:
 
 
 def codec(*chunks: ChunkRef, job_id: int = 2, lane: LaneName = LaneName.URGENT) -> CodecJob:
-    return CodecJob(job_id, lane, chunks, 8, 10, 0.0, SPLIT, Partition.WHOLE)
+    return CodecJob(job_id, lane, Chunks.of(chunks), 8, 10, 0.0, SPLIT, Partition.WHOLE)
 
 
 def result_of(executor: CpuExecutor, job) -> JobResult:

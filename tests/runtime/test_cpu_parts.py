@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.jobs import CodecJob, DecodeJob, LaneName, Partition
 from voxserve.core.playback import AUDIBLE_LEVEL
 from voxserve.core.settings import Prepared, Split
@@ -108,7 +108,7 @@ def test_cost_follows_what_jobs_take_and_stays_bounded():
     assert cost.decode_s(1, split, Partition.WHOLE) == pytest.approx(0.020, rel=NOTICED)
     assert cost.codec_s(1, 2, split, Partition.WHOLE) == pytest.approx(0.004)
     chunk = ChunkRef(0, 0, 0, 0, 2, False)
-    codec = CodecJob(1, LaneName.URGENT, (chunk,), 1, 2, 0.0, split, Partition.WHOLE)
+    codec = CodecJob(1, LaneName.URGENT, Chunks.of([chunk]), 1, 2, 0.0, split, Partition.WHOLE)
     for _ in range(1000):
         cost.observe(codec, 100.0)
     assert cost.codec_s(1, 2, split, Partition.WHOLE) <= 0.004 * 8
@@ -136,7 +136,7 @@ def test_the_schedulers_estimates_follow_corrections_and_stand_still_without():
         cost.observe(job, 0.020)
     assert estimates.decode_s(1, split, Partition.LM) == pytest.approx(0.020, rel=NOTICED)
     chunk = ChunkRef(0, 0, 0, 0, 2, False)
-    codec = CodecJob(1, LaneName.URGENT, (chunk,), 1, 2, 0.0, split, Partition.WHOLE)
+    codec = CodecJob(1, LaneName.URGENT, Chunks.of([chunk]), 1, 2, 0.0, split, Partition.WHOLE)
     for _ in range(100):
         cost.observe(codec, 0.008)
     assert estimates.codec_s(1, 2, split, Partition.CODEC) == pytest.approx(0.008, rel=NOTICED)

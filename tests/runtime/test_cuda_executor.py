@@ -9,7 +9,7 @@ import pytest
 from eager_driver import EagerDriver
 from fake_model import BROKEN_STEP, FRAME_SAMPLES, NOT_A_NUMBER, FakeModel, code_of
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.errors import EngineFailed
 from voxserve.core.jobs import (
     CodecDone,
@@ -68,7 +68,8 @@ def decode(*slots: int, job_id: int = 1, split: Split = SPLIT) -> DecodeJob:
 def codec(*chunks: ChunkRef, job_id: int = 2, lane: LaneName = LaneName.BACKGROUND) -> CodecJob:
     is_urgent = lane is LaneName.URGENT
     partition = Partition.WHOLE if is_urgent else Partition.CODEC
-    return CodecJob(job_id, lane, chunks, 2 if is_urgent else 4, 2, 0.0, SPLIT, partition)
+    bucket = 2 if is_urgent else 4
+    return CodecJob(job_id, lane, Chunks.of(chunks), bucket, 2, 0.0, SPLIT, partition)
 
 
 def run(executor: CudaExecutor, job: PrefillJob | DecodeJob | CodecJob) -> JobResult:

@@ -14,6 +14,7 @@ from voxserve.core.jobs import (
     Cancel,
     ChunkDelivered,
     ChunkHandedOff,
+    ChunksDelivered,
     CodecDone,
     CodecJob,
     CodesArrived,
@@ -22,6 +23,7 @@ from voxserve.core.jobs import (
     Job,
     JobKind,
     LaneName,
+    Notice,
     RequestEnded,
     Role,
     RowStatus,
@@ -87,18 +89,22 @@ class Pair:
         scheduler = self.schedulers[role]
         jobs = scheduler.next_jobs(self.now_s)
         for notice in scheduler.take_notices():
-            self.told.append((self.now_s, role, notice))
-            if isinstance(notice, ChunkHandedOff):
-                codes = CodesArrived(notice.chunk.request_id, notice.num_frames, notice.reason)
-                self.send(self.now_s, Role.CODEC, codes)
-            elif isinstance(notice, ChunkDelivered):
-                heard = HeardElsewhere(
-                    notice.chunk.request_id, notice.chunk.num_frames, notice.num_samples
-                )
-                self.send(self.now_s, Role.LM, heard)
+            parts = notice if isinstance(notice, ChunksDelivered) else (notice,)
+            for part in parts:
+                self._hear(role, part)
         for job in jobs:
             self.jobs.append((role, job))
             self._launch(role, job)
+
+    def _hear(self, role: Role, notice: Notice | ChunkDelivered) -> None:
+        self.told.append((self.now_s, role, notice))
+        if isinstance(notice, ChunkHandedOff):
+            codes = CodesArrived(notice.chunk.request_id, notice.num_frames, notice.reason)
+            self.send(self.now_s, Role.CODEC, codes)
+        elif isinstance(notice, ChunkDelivered):
+            chunk = notice.chunk
+            heard = HeardElsewhere(chunk.request_id, chunk.num_frames, notice.num_samples)
+            self.send(self.now_s, Role.LM, heard)
 
     def _launch(self, role: Role, job: Job) -> None:
         if isinstance(job, CodecJob):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sim_profiles import round_profile
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.jobs import CodecJob, DecodeJob, LaneName, Partition, PrefillJob
 from voxserve.core.profile import StageTime
 from voxserve.core.settings import Split
@@ -24,7 +24,7 @@ def decode(job_id: int, rows: int = 16, partition: Partition = Partition.WHOLE) 
 
 
 def codec(job_id: int, lane: LaneName, partition: Partition, is_last: bool = False) -> CodecJob:
-    chunks = (ChunkRef(1, 0, 0, 0, 10, is_last),)
+    chunks = Chunks.of([ChunkRef(1, 0, 0, 0, 10, is_last)])
     return CodecJob(job_id, lane, chunks, 1, 10, 0.0, SPLIT, partition)
 
 

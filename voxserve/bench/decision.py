@@ -145,7 +145,7 @@ def _duration_s(job: Job) -> float:
 
 def _answer(job: Job, end_s: float) -> Event:
     if isinstance(job, CodecJob):
-        samples = tuple(round(c.num_frames * _FRAME_S * _SAMPLE_RATE_HZ) for c in job.chunks)
+        samples = tuple((job.chunks.num_frames * round(_FRAME_S * _SAMPLE_RATE_HZ)).tolist())
         return CodecDone(job.job_id, samples, job.queued_s, end_s)
     assert isinstance(job, PrefillJob | DecodeJob), f"unknown job {job!r}"
     return StepDone(job.job_id, np.zeros(len(job.slots), dtype=np.int8), job.queued_s, end_s)

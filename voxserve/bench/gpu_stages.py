@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from voxserve.bench.timing import Timing
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.clock import Clock
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.settings import Split
@@ -125,7 +125,7 @@ class GpuStages:
             program = CodecProgram(self._model, self._state, rows, frames, self.num_slots)
             staged = np.zeros(program.inputs.numel(), np.int32)
             chunks = [ChunkRef(0, i, 0, _FIRST_FRAME, frames, False) for i in range(rows)]
-            program.fill(staged, chunks)
+            program.fill(staged, Chunks.of(chunks))
             program.inputs.copy_(torch.tensor(staged))
             return program
 

@@ -1,21 +1,27 @@
 """The trace schema: what is recorded while serving, in which units. See `Trace` for the ring.
 
 Times are seconds on the engine's monotonic clock. Records are appended once, complete, and never
-changed; a chunk's record is appended when it is delivered or dropped, a span's when it ends. The
-two that are made for every job and chunk are not frozen: that would take ten times as long.
+changed; a chunk's record is appended when it is delivered or dropped, a span's when it ends. Those
+two kinds come by the thousand: they are appended packed, a whole batch as columns, and become
+records when somebody reads them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
-from voxserve.core.chunk import Urgency, UrgencyReason
-from voxserve.core.jobs import JobKind, LaneName
+import numpy as np
+from numpy.typing import NDArray
+
+from voxserve.core.chunk import Chunks, Urgency, UrgencyReason
+from voxserve.core.jobs import CodecJob, Job, JobKind, LaneName, Partition
 from voxserve.core.request import FinishReason, RequestState
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclass(slots=True, unsafe_hash=True)  # never changed; freezing would take 10 x as long
 class LaneSpan:
     """One job on one lane.
 
@@ -140,6 +146,148 @@ Record = (
 )
 
 
+@dataclass(slots=True, eq=False)
+class PackedSpan:
+    """The `LaneSpan` of an ended job.
+
+    Attributes:
+        request_id: [rows] int64, in row order.
+    """
+
+    job: Job
+    request_id: NDArray[np.int64]
+    start_s: float
+    end_s: float
+    failed: bool
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[LaneSpan]:
+        job = self.job
+        sms = {Partition.LM: job.split.lm_sms, Partition.CODEC: job.split.codec_sms}
+        is_decode = job.kind is JobKind.DECODE
+        yield LaneSpan(
+            job.lane,
+            job.kind,
+            job.job_id,
+            len(self.request_id),
+            job.bucket,
+            sms.get(job.partition, 0),
+            job.queued_s,
+            self.start_s,
+            self.end_s,
+            tuple(self.request_id.tolist()),
+            job.num_frames if isinstance(job, CodecJob) else int(is_decode),
+            self.failed,
+        )
+
+
+@dataclass(slots=True, eq=False)
+class PackedChunks:
+    """The `ChunkLife` records of a batch, columns of [chunks] each; complete once delivered.
+
+    Attributes:
+        job: What took them to their lane.
+        chunks: Those of the job, or some of them.
+        cost_s: Estimated time of the job.
+        promoted_s: NaN where a chunk was not promoted.
+        deadline_s, due_s: Without and with what the listener reported, infinite where nobody
+            listens.
+        delivered_s, audio_s, stall_s: None when dropped.
+    """
+
+    job: CodecJob
+    chunks: Chunks
+    cost_s: float
+    ready_s: NDArray[np.float64]
+    head_s: NDArray[np.float64]
+    is_urgent: NDArray[np.bool_]
+    is_first: NDArray[np.bool_]
+    promoted_s: NDArray[np.float64]
+    deadline_s: NDArray[np.float64]
+    due_s: NDArray[np.float64]
+    delivered_s: float | None = None
+    audio_s: NDArray[np.float64] | None = None
+    stall_s: NDArray[np.float64] | None = None
+
+    def picked(self, rows: Sequence[int]) -> PackedChunks:
+        """Some of the rows of a batch that is not delivered yet, in the order given."""
+        at = np.array(rows, dtype=np.int64)
+        return PackedChunks(
+            self.job,
+            self.chunks.picked(rows),
+            self.cost_s,
+            self.ready_s[at],
+            self.head_s[at],
+            self.is_urgent[at],
+            self.is_first[at],
+            self.promoted_s[at],
+            self.deadline_s[at],
+            self.due_s[at],
+        )
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __iter__(self) -> Iterator[ChunkLife]:
+        chunks, job, due_s = self.chunks, self.job, self.due_s.tolist()
+        return map(
+            ChunkLife,
+            chunks.request_id.tolist(),
+            chunks.index.tolist(),
+            chunks.first_frame.tolist(),
+            chunks.num_frames.tolist(),
+            chunks.is_last.tolist(),
+            self.ready_s.tolist(),
+            self.head_s.tolist(),
+            [
+                Urgency.URGENT if urgent else Urgency.BACKGROUND
+                for urgent in self.is_urgent.tolist()
+            ],
+            map(_reason, due_s, self.is_first.tolist(), self.is_urgent.tolist()),
+            [time_s if time_s == time_s else None for time_s in self.promoted_s.tolist()],
+            [_finite(time_s - job.queued_s - self.cost_s) for time_s in due_s],
+            repeat(job.queued_s),
+            repeat(job.lane),
+            repeat(job.job_id),
+            repeat(self.delivered_s),
+            repeat(None) if self.audio_s is None else map(_finite, self.deadline_s.tolist()),
+            repeat(0.0) if self.audio_s is None else self.audio_s.tolist(),
+            repeat(0.0) if self.stall_s is None else self.stall_s.tolist(),
+            map(_correction_s, due_s, self.deadline_s.tolist()),
+        )
+
+
+def _finite(time_s: float) -> float | None:
+    return None if time_s == math.inf else time_s
+
+
+def _reason(due_s: float, is_first: bool, is_urgent: bool) -> UrgencyReason:
+    if due_s == math.inf:
+        return UrgencyReason.NO_LISTENER
+    if is_first:  # urgent, unless a policy lets first chunks wait
+        return UrgencyReason.FIRST
+    return UrgencyReason.MARGIN if is_urgent else UrgencyReason.SLACK
+
+
+def _correction_s(due_s: float, deadline_s: float) -> float:
+    return 0.0 if due_s == math.inf else due_s - deadline_s
+
+
+Packed = PackedSpan | PackedChunks
+_PACKED = (PackedSpan, PackedChunks)
+
+
+def unpacked(items: Iterable[Record | Packed]) -> Iterator[Record]:
+    """Every record, in order."""
+    for item in items:
+        if isinstance(item, _PACKED):
+            yield from item
+        else:
+            yield item
+
+
 class Trace:
     """A bounded ring of records.
 
@@ -153,19 +301,48 @@ class Trace:
             raise ValueError(f"trace capacity {capacity} is not positive")
         self.capacity = capacity
         self.total = 0
-        self._ring: list[Record | None] = [None] * capacity
+        # A ring of items (a record, or packed ones), each with the positions of its first record
+        # and of the one after its last. Items are numbered from the first one ever.
+        self._ring: list[tuple[int, int, Record | Packed] | None] = [None] * capacity
+        self._oldest = self._num_items = 0
 
-    def append(self, record: Record) -> None:
-        """Adds a record, dropping the oldest when full."""
-        self._ring[self.total % self.capacity] = record
-        self.total += 1
+    def append(self, item: Record | Packed) -> None:
+        """Adds a record, or packed ones, dropping the oldest when full."""
+        start = self.total
+        end = start + (len(item) if isinstance(item, _PACKED) else 1)
+        if end > self.capacity:
+            self._drop(end - self.capacity)
+        self._ring[self._num_items % self.capacity] = (start, end, item)
+        self._num_items += 1
+        self.total = end
+
+    def _drop(self, first: int) -> None:
+        """Lets go of items that lie wholly before a position."""
+        while True:
+            place = self._oldest % self.capacity
+            entry = self._ring[place]
+            if entry is None or entry[1] > first:
+                return
+            self._ring[place] = None
+            self._oldest += 1
 
     def since(self, position: int) -> tuple[list[Record], int]:
         """Records appended at or after `position` that are still held, and the new position."""
-        end = self.total
-        start = max(position, end - self.capacity, 0)
-        picked = [self._ring[i % self.capacity] for i in range(start, end)]
-        return [record for record in picked if record is not None], end
+        number = self._num_items - 1
+        entry = self._ring[number % self.capacity]
+        if number < 0 or entry is None:
+            return [], self.total
+        end = at = entry[1]
+        first = max(position, end - self.capacity)
+        items: list[Record | Packed] = []
+        # An item that ends elsewhere was overwritten while this one was being read.
+        while at > first and entry is not None and entry[1] == at:
+            at = entry[0]
+            items.append(entry[2])
+            number -= 1
+            entry = self._ring[number % self.capacity]
+        records = list(unpacked(reversed(items)))
+        return records[max(first - at, 0) :], end
 
     def records(self) -> list[Record]:
         """All records still held, oldest first."""
@@ -176,7 +353,3 @@ class Trace:
 
     def __len__(self) -> int:
         return min(self.total, self.capacity)
-
-    def clear(self) -> None:
-        """Forgets what is held; positions handed out before stay valid."""
-        self._ring = [None] * self.capacity

@@ -6,13 +6,14 @@ each job in its lane's order and answers with exactly one event for it. Lanes ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.request import FinishReason, RequestSpec, RequestState
 from voxserve.core.settings import Settings, Split
 
@@ -88,7 +89,7 @@ class PrefillJob:
     partition: Partition = Partition.WHOLE
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # never changed; freezing would take 10 x as long
 class DecodeJob:
     """One decode step: one frame for each row.
 
@@ -107,7 +108,7 @@ class DecodeJob:
     kind: JobKind = JobKind.DECODE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # never changed; freezing would take 10 x as long
 class CodecJob:
     """Chunks decoded as one batch on a codec lane.
 
@@ -123,7 +124,7 @@ class CodecJob:
 
     job_id: int
     lane: LaneName
-    chunks: tuple[ChunkRef, ...]
+    chunks: Chunks
     bucket: int
     num_frames: int
     queued_s: float
@@ -192,16 +193,16 @@ class StepDone:
     failed: dict[int, str] = field(default_factory=dict[int, str])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CodecDone:
     """A codec job ended.
 
     Attributes:
-        num_samples: Samples to deliver for each chunk (0: all cut as leading silence).
+        num_samples: [chunks], samples to deliver for each (0: all cut as leading silence).
     """
 
     job_id: int
-    num_samples: tuple[int, ...]
+    num_samples: Sequence[int] | NDArray[np.int64]
     start_s: float
     end_s: float
     failed: dict[int, str] = field(default_factory=dict[int, str])
@@ -277,14 +278,36 @@ Event = (
 )
 
 
-@dataclass(slots=True, unsafe_hash=True)  # never changed; freezing would take 10 x as long
+@dataclass(slots=True)
 class ChunkDelivered:
-    """The engine may hand this chunk's samples to its listener now."""
+    """A row of `ChunksDelivered`."""
 
     chunk: ChunkRef
     num_samples: int
     deadline_s: float
     stall_s: float
+
+
+@dataclass(slots=True, eq=False)
+class ChunksDelivered:
+    """The engine may hand these chunks' samples to their listeners now, in row order.
+
+    Iterating gives a `ChunkDelivered` per row.
+
+    Attributes:
+        num_samples: [chunks] int64.
+        deadline_s: [chunks] float64, infinite where nobody listens.
+        stall_s: [chunks] float64.
+    """
+
+    chunks: Chunks
+    num_samples: NDArray[np.int64]
+    deadline_s: NDArray[np.float64]
+    stall_s: NDArray[np.float64]
+
+    def __iter__(self) -> Iterator[ChunkDelivered]:
+        columns = (self.num_samples, self.deadline_s, self.stall_s)
+        return map(ChunkDelivered, self.chunks, *(column.tolist() for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,4 +343,4 @@ class SlotReleased:
     request_id: int
 
 
-Notice = ChunkDelivered | ChunkHandedOff | RequestEnded | SlotReleased
+Notice = ChunksDelivered | ChunkHandedOff | RequestEnded | SlotReleased

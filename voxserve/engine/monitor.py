@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.events import HostDelay, Record, RequestChange, Trace
+from voxserve.core.events import HostDelay, Packed, Record, RequestChange, Trace
 from voxserve.core.request import RequestState
 
 # Host delays are recorded as the worst of a window, and only from here on: shorter ones are the
@@ -38,7 +38,7 @@ class Monitor:
         self._turns = np.zeros((_KEPT_TURNS, 2))
         self._num_turns = 0
 
-    def record(self, record: Record) -> None:
+    def record(self, record: Record | Packed) -> None:
         """Appends to the trace and counts."""
         self._trace.append(record)
         if not isinstance(record, RequestChange):

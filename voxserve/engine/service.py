@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import Chunks
 from voxserve.core.clock import Clock
 from voxserve.core.errors import EngineError, EngineFailed, EngineStopped, InvalidSetting
 from voxserve.core.events import SettingChange
@@ -24,6 +24,7 @@ from voxserve.core.jobs import (
     Arrival,
     Cancel,
     ChunkDelivered,
+    ChunksDelivered,
     CodecJob,
     Event,
     Job,
@@ -111,7 +112,7 @@ class Service:
         self._gate = threading.Lock()  # submission, settings and the end
         self._inbox: deque[Event | _Text | SettingChange] = deque()
         self._served: dict[int, _Served] = {}
-        self._codec_chunks: dict[int, tuple[ChunkRef, ...]] = {}  # by job, while in flight
+        self._codec_chunks: dict[int, Chunks] = {}  # by job, while in flight
         self._open_slots: dict[int, int] = {}
         self._idle = threading.Event()
         self._idle.set()
@@ -355,11 +356,13 @@ class Service:
         self._monitor.host_delay(now_s, max(now_s - due_s, 0.0))
 
     def _take_result(self, now_s: float, result: JobResult) -> None:
-        chunks = self._codec_chunks.pop(result.event.job_id, ())
-        for chunk, pcm in zip(chunks, result.pcm, strict=False):  # a failed job has no samples
-            served = self._served.get(chunk.request_id)
-            if served is not None:
-                served.pcm[chunk.index] = pcm
+        chunks = self._codec_chunks.pop(result.event.job_id, None)
+        if chunks is not None and result.pcm:  # a failed job has no samples
+            owners, indices = chunks.request_id.tolist(), chunks.index.tolist()
+            for request_id, index, pcm in zip(owners, indices, result.pcm, strict=True):
+                served = self._served.get(request_id)
+                if served is not None:
+                    served.pcm[index] = pcm
         self._scheduler.on_event(now_s, result.event)
 
     def _launch(self, job: Job) -> None:
@@ -384,10 +387,11 @@ class Service:
                 self._executor.close_slot(notice.slot)
 
     def _publish(self, now_s: float, notice: Notice) -> None:
-        if isinstance(notice, ChunkDelivered):
-            served = self._served.get(notice.chunk.request_id)
-            if served is not None:
-                self._deliver(now_s, served, notice)
+        if isinstance(notice, ChunksDelivered):
+            for chunk in notice:
+                served = self._served.get(chunk.chunk.request_id)
+                if served is not None:
+                    self._deliver(now_s, served, chunk)
         elif isinstance(notice, RequestEnded):
             served = self._served.pop(notice.request_id, None)
             if served is not None:

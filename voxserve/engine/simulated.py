@@ -108,10 +108,9 @@ class SimulatedExecutor:
         event = outcome(ended, self._frame_samples, 0)
         if not (isinstance(ended.job, CodecJob) and isinstance(event, CodecDone)):
             return JobResult(event)
-        pcm = tuple(
-            self._samples(chunk.slot, chunk.first_frame, chunk.num_frames)
-            for chunk in ended.job.chunks
-        )
+        chunks = ended.job.chunks
+        places = (chunks.slot, chunks.first_frame, chunks.num_frames)
+        pcm = tuple(map(self._samples, *(column.tolist() for column in places)))
         return JobResult(replace(event, num_samples=tuple(len(item) for item in pcm)), pcm)
 
     def _samples(self, slot: int, first_frame: int, num_frames: int) -> NDArray[np.int16]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Hashable, Mapping
 
-from voxserve.core.jobs import CodecJob, DecodeJob, Job, Partition, PrefillJob
+from voxserve.core.jobs import DecodeJob, Job, Partition, PrefillJob
 from voxserve.core.settings import Split
 
 # A stage's estimate moves by this share of the error of each ended job: about ten jobs to follow
@@ -101,16 +101,13 @@ class MeasuredCost:
         elif isinstance(job, PrefillJob):
             stage, expected = "prefill", self._prefill.at(job.num_tokens)
         else:
-            stage, expected = "codec", self._codec_base(len(job.chunks), _longest(job))
+            longest = int(job.chunks.num_frames.max())
+            stage, expected = "codec", self._codec_base(len(job.chunks), longest)
         self._corrections.observe(stage, seconds / expected)
 
     def _codec_base(self, rows: int, num_frames: int) -> float:
         by_frames = {frames: curve.at(rows) for frames, curve in self._codec.items()}
         return Curve(by_frames).at(num_frames)
-
-
-def _longest(job: CodecJob) -> int:
-    return max(chunk.num_frames for chunk in job.chunks)
 
 
 class Curve:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import Chunks
 from voxserve.models.base import Piece, PrefillInputs, SpeechModel
 from voxserve.runtime.pcm import FULL_SCALE
 
@@ -160,14 +160,15 @@ class CodecProgram:
         """Elements of the output buffer that `rows` rows fill."""
         return self.bucket + rows * self.samples
 
-    def fill(self, staged: IntArray, chunks: Sequence[ChunkRef]) -> None:
+    def fill(self, staged: IntArray, chunks: Chunks) -> None:
         """Writes the inputs of a batch into a host buffer."""
-        table = staged.reshape(4, self.bucket)
-        table[:] = 0
-        table[0] = self._scratch
-        table[:, : len(chunks)] = np.array(
-            [(c.slot, c.first_frame, c.num_frames, c.is_last) for c in chunks], dtype=np.int32
-        ).T
+        rows, table = len(chunks), staged.reshape(4, self.bucket)
+        table[0, rows:] = self._scratch
+        table[1:, rows:] = 0
+        table[0, :rows] = chunks.slot
+        table[1, :rows] = chunks.first_frame
+        table[2, :rows] = chunks.num_frames
+        table[3, :rows] = chunks.is_last
 
     def run(self) -> None:
         """Decodes the chunks and rounds to PCM."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from voxserve.core.chunk import ChunkRef
+from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.jobs import LaneName
 from voxserve.core.settings import Prepared
 from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
@@ -110,7 +110,7 @@ class _Timing:
             program.fill(staged, np.arange(rows, dtype=np.int32))
             return
         chunks = [ChunkRef(0, slot, 0, 0, key.frames, False) for slot in range(rows)]
-        program.fill(staged, chunks)
+        program.fill(staged, Chunks.of(chunks))
 
     def _most_rows(self, executables: Executables) -> int:
         sizes = executables.sizes

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from voxserve.core.chunk import ChunkRef
-from voxserve.core.events import LaneSpan, Record
-from voxserve.core.jobs import CodecJob, Job, LaneName, Notice, Partition, PrefillJob, Role
+from voxserve.core.events import Packed, PackedChunks, PackedSpan, Record
+from voxserve.core.jobs import Job, LaneName, Notice, Partition, Role
 from voxserve.core.protocols import CostModel
 from voxserve.core.settings import MAX_RAMP, Prepared, Settings, Split
 from voxserve.sched.estimates import Estimates
@@ -32,22 +30,19 @@ class InFlight:
     Attributes:
         slots: [rows] int64, in row order.
         estimate_s, ends_s: Estimated duration and end.
+        request_id: [rows] int64, in row order.
         is_row: [num_slots] int64 of 0 and 1, for steps: adding it to a column is faster than
             indexing with `slots`.
-        request_ids: One per row of a decode step.
-        chunks: Of a codec job.
-        columns: For the chunks' trace records, by column: the first fields of `ChunkLife` and the
-            last one.
+        lives: Of a codec job's chunks, when a trace is kept.
     """
 
     job: Job
     slots: IntArray
+    request_id: IntArray
     estimate_s: float
     ends_s: float
     is_row: IntArray | None = None
-    request_ids: tuple[int, ...] = ()
-    chunks: tuple[ChunkRef, ...] = ()
-    columns: tuple[list[Any], ...] = ()
+    lives: PackedChunks | None = None
 
 
 class Board:
@@ -58,6 +53,9 @@ class Board:
         continuing: Requests whose next piece needs a prefill, oldest first.
         requests: By id, until the request has ended.
         jobs: In flight, by job id; `lanes` lists their ids per lane, oldest first.
+        settings: In force; `adopt` changes them.
+        has_partitions: Lanes run beside each other, each on its part of the split.
+        has_urgent_lane: Urgent chunks have a lane of their own.
         lm_split, codec_split: The split each lane runs on (they follow the setting one by one).
         released_s: When the last slots came back.
         waits, services: (time, seconds) of the last requests: arrival to prefill, and prefill to
@@ -76,13 +74,13 @@ class Board:
         sample_rate_hz: int,
         codec_delay_samples: int,
         lookahead_frames: int,
-        record: Callable[[Record], None] | None,
+        record: Callable[[Record | Packed], None] | None,
         policy: Policy | None,
         role: Role = Role.BOTH,
     ) -> None:
         self.role = role
         self.prepared = prepared
-        self.settings = settings
+        self.adopt(settings)
         self.estimates = Estimates(cost, prepared)
         self.frame_s = frame_s
         self.sample_rate_hz = sample_rate_hz
@@ -109,15 +107,11 @@ class Board:
         self.wake_s = np.inf
         self._next_job_id = 0
 
-    @property
-    def has_partitions(self) -> bool:
-        """Whether lanes run beside each other, each on its part of the split."""
-        return self.settings.lane_mode in ("partitioned", "partitioned_urgent")
-
-    @property
-    def has_urgent_lane(self) -> bool:
-        """Whether urgent chunks have a lane of their own."""
-        return self.settings.lane_mode == "partitioned_urgent"
+    def adopt(self, settings: Settings) -> None:
+        """Takes settings that are in force from now on."""
+        self.settings = settings
+        self.has_urgent_lane = settings.lane_mode == "partitioned_urgent"
+        self.has_partitions = self.has_urgent_lane or settings.lane_mode == "partitioned"
 
     @property
     def admission(self) -> str:
@@ -128,11 +122,11 @@ class Board:
 
     def lm_partition(self, split: Split) -> Partition:
         """Where a decode step runs."""
-        return Partition.LM if self.has_partitions and not split.is_none else Partition.WHOLE
+        return Partition.LM if self.has_partitions and split.lm_sms else Partition.WHOLE
 
     def codec_partition(self, split: Split) -> Partition:
         """Where a background batch runs."""
-        return Partition.CODEC if self.has_partitions and not split.is_none else Partition.WHOLE
+        return Partition.CODEC if self.has_partitions and split.lm_sms else Partition.WHOLE
 
     def step_s(self) -> float:
         """Estimated time of a decode step with the requests that run now."""
@@ -154,7 +148,8 @@ class Board:
         """Books a job on its lane, behind what is there."""
         in_lane = self.lanes[job.lane]
         start_s = max(now_s, self.jobs[in_lane[-1]].ends_s) if in_lane else now_s
-        entry = InFlight(job, slots, estimate_s, start_s + estimate_s)
+        owners = self.table.request_id[slots]
+        entry = InFlight(job, slots, owners, estimate_s, start_s + estimate_s)
         self.jobs[job.job_id] = entry
         in_lane.append(job.job_id)
         return entry
@@ -169,33 +164,8 @@ class Board:
             following = self.jobs[in_lane[0]]
             following.ends_s = end_s + following.estimate_s
         if self.record is not None:
-            self.record(self._span(entry, start_s, end_s, failed))
+            self.record(PackedSpan(entry.job, entry.request_id, start_s, end_s, failed))
         return entry
-
-    def _span(self, entry: InFlight, start_s: float, end_s: float, failed: bool) -> LaneSpan:
-        job = entry.job
-        sms = {Partition.LM: job.split.lm_sms, Partition.CODEC: job.split.codec_sms}
-        if isinstance(job, CodecJob):
-            rows = tuple(chunk.request_id for chunk in job.chunks)
-            num_frames = job.num_frames
-        elif isinstance(job, PrefillJob):
-            rows, num_frames = job.request_ids, 0
-        else:
-            rows, num_frames = entry.request_ids, 1
-        return LaneSpan(
-            job.lane,
-            job.kind,
-            job.job_id,
-            len(rows),
-            job.bucket,
-            sms.get(job.partition, 0),
-            job.queued_s,
-            start_s,
-            end_s,
-            rows,
-            num_frames,
-            failed,
-        )
 
     def wake_at(self, time_s: float) -> None:
         """Asks for a decision at `time_s` at the latest."""

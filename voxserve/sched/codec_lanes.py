@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from voxserve.core.chunk import ChunkRef, Urgency, UrgencyReason
+from voxserve.core.chunk import Chunks
+from voxserve.core.events import PackedChunks
 from voxserve.core.jobs import CodecJob, JobKind, LaneName, Partition, Role
 from voxserve.core.playback import BoolArray
 from voxserve.core.settings import Split
@@ -17,15 +16,6 @@ from voxserve.sched.policy import BackgroundView, HeadChunks
 from voxserve.sched.split import follow_codec_split
 
 _NO_SPLIT = Split()
-_CLASSES = (Urgency.BACKGROUND, Urgency.URGENT)
-_NOBODY = 4
-_REASONS = (
-    UrgencyReason.SLACK,
-    UrgencyReason.FIRST,  # a first chunk that a policy lets wait
-    UrgencyReason.MARGIN,
-    UrgencyReason.FIRST,
-    UrgencyReason.NO_LISTENER,
-)
 
 
 class CodecLanes:
@@ -106,7 +96,7 @@ class CodecLanes:
     def _overflow_gains(self, overflow: HeadChunks, urgent_job: CodecJob) -> bool:
         """Whether an idle background lane ends them no later than the urgent lane would."""
         board = self._board
-        num_frames = int(overflow.num_frames.max())
+        num_frames = overflow.longest()
         batches = -(-len(overflow) // board.settings.urgent_batch)
         per_batch_s = board.estimates.codec_s(
             min(len(overflow), board.settings.urgent_batch), num_frames, _NO_SPLIT, Partition.WHOLE
@@ -151,8 +141,9 @@ class CodecLanes:
     def _background_s(self, heads: HeadChunks, rows: int) -> float:
         board = self._board
         split = board.codec_split
-        num_frames = int(heads.num_frames[:rows].max())
-        return board.estimates.codec_s(rows, num_frames, split, board.codec_partition(split))
+        return board.estimates.codec_s(
+            rows, heads.longest(rows), split, board.codec_partition(split)
+        )
 
     def _can_be_ready(self, heads: HeadChunks, until_s: float) -> int:
         """Requests that have a waiting background chunk, or can produce one by `until_s`."""
@@ -175,23 +166,16 @@ class CodecLanes:
         is_urgent_lane = lane is LaneName.URGENT
         partition = Partition.WHOLE if is_urgent_lane else board.codec_partition(split)
         buckets = board.prepared.urgent_buckets if is_urgent_lane else board.prepared.codec_buckets
-        index = table.num_done[slots]
+        request_id, index = table.request_id[slots], table.num_done[slots]
         is_last = table.has_ended[slots] & (index + 1 == table.num_ready[slots])
-        names = (
-            table.request_id[slots].tolist(),
-            index.tolist(),
-            table.done_frames[slots].tolist(),
-            heads.num_frames.tolist(),
-            is_last.tolist(),
-        )
-        request_ids, *place = names
-        chunks = tuple(map(ChunkRef, request_ids, slots.tolist(), *place))
+        first_frame = table.done_frames[slots]
+        chunks = Chunks(request_id, slots, index, first_frame, heads.num_frames, is_last)
         job = CodecJob(
             job_id=board.new_job_id(),
             lane=lane,
             chunks=chunks,
             bucket=bucket_for(buckets, len(slots)),
-            num_frames=bucket_for(board.prepared.chunk_frames, int(heads.num_frames.max())),
+            num_frames=bucket_for(board.prepared.chunk_frames, heads.longest()),
             queued_s=heads.now_s,
             split=split,
             partition=partition,
@@ -202,34 +186,23 @@ class CodecLanes:
             cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
         entry = board.start(heads.now_s, job, slots, cost_s)
         self._overload.launched(heads.now_s, slots)
-        entry.chunks = chunks
         table.is_head[slots] = False
         table.is_busy[slots] = True
         table.busy_until_s[slots] = entry.ends_s
         if board.record is not None:
-            entry.columns = (*names, *self._columns(heads, cost_s))
+            entry.lives = PackedChunks(
+                job,
+                chunks,
+                cost_s,
+                table.head_ready_s[slots],
+                table.head_s[slots],
+                table.is_urgent[slots],
+                heads.is_first,
+                table.promoted_s[slots],
+                table.deadline_s[slots],
+                heads.due_s,
+            )
         return job
-
-    def _columns(self, heads: HeadChunks, cost_s: float) -> tuple[list[Any], ...]:
-        """Per chunk: ready time, head time, class, reason, promotion, slack, correction."""
-        table, slots = self._board.table, heads.slots
-        is_urgent = table.is_urgent[slots]
-        has_listener = heads.due_s != np.inf
-        place = np.where(has_listener, 2 * is_urgent + heads.is_first, _NOBODY)
-        index = table.num_done[slots].tolist()
-        promoted_s = table.promoted_s[slots].tolist()
-        slack_s = (heads.due_s - heads.now_s - cost_s).tolist()
-        correction_s = np.zeros(len(slots))
-        np.subtract(heads.due_s, table.deadline_s[slots], out=correction_s, where=has_listener)
-        return (
-            [table.ready_s[slot][i] for slot, i in zip(slots.tolist(), index, strict=True)],
-            table.head_s[slots].tolist(),
-            [_CLASSES[i] for i in is_urgent.tolist()],
-            [_REASONS[i] for i in place.tolist()],
-            [time_s if time_s == time_s else None for time_s in promoted_s],
-            [slack if slack != np.inf else None for slack in slack_s],
-            correction_s.tolist(),
-        )
 
     def _wake_to_promote(self, background: HeadChunks) -> None:
         board = self._board

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import repeat
-
 import numpy as np
 
-from voxserve.core.events import ChunkLife
+from voxserve.core.chunk import Chunks
+from voxserve.core.events import PackedChunks
 from voxserve.core.jobs import (
-    ChunkDelivered,
     ChunkHandedOff,
+    ChunksDelivered,
     CodecDone,
+    CodecJob,
     HeardElsewhere,
     JobKind,
 )
@@ -27,17 +26,19 @@ def codec_done(board: Board, now_s: float, event: CodecDone) -> None:
     """Delivers a batch's chunks, in row order, to the requests that still want them."""
     entry = board.finish(event.job_id, event.start_s, event.end_s, failed=False)
     assert len(event.num_samples) == len(entry.slots), f"job {event.job_id}: wrong sample counts"
-    table = board.table
-    table.is_busy[entry.slots] = False
-    num_samples = event.num_samples
-    if event.failed or np.count_nonzero(table.is_over[entry.slots]):
+    job, table = entry.job, board.table
+    assert isinstance(job, CodecJob), f"job {job.job_id} decodes no chunks"
+    chunks, lives = job.chunks, entry.lives
+    num_samples = np.asarray(event.num_samples, dtype=np.int64)
+    table.is_busy[chunks.slot] = False
+    if event.failed or np.count_nonzero(table.is_over[chunks.slot]):
         rows = _wanted_rows(board, now_s, entry, event.failed)
-        entry = _only(entry, rows)
-        num_samples = tuple(num_samples[row] for row in rows)
-    if len(num_samples) > 0 and entry.job.kind is JobKind.HANDOFF:
-        _hand_off(board, now_s, entry)
-    elif len(num_samples) > 0:
-        _deliver(board, now_s, entry, num_samples)
+        chunks, num_samples = chunks.picked(rows), num_samples[rows]
+        lives = None if lives is None else lives.picked(rows)
+    if len(chunks) > 0 and job.kind is JobKind.HANDOFF:
+        _hand_off(board, now_s, chunks)
+    elif len(chunks) > 0:
+        _deliver(board, now_s, chunks, lives, num_samples)
 
 
 def codec_failed(board: Board, now_s: float, entry: InFlight, message: str) -> None:
@@ -57,17 +58,18 @@ def heard_elsewhere(board: Board, now_s: float, event: HeardElsewhere) -> None:
     _end_if_heard(board, now_s, request)
 
 
-def _hand_off(board: Board, now_s: float, entry: InFlight) -> None:
-    table, slots = board.table, entry.slots
+def _hand_off(board: Board, now_s: float, chunks: Chunks) -> None:
+    table, slots = board.table, chunks.slot
     table.num_done[slots] += 1
     table.done_frames[slots] += table.head_frames[slots]
-    for chunk in entry.chunks:
+    refs = list(chunks)
+    for chunk in refs:
         owner, frames = _owner(board, chunk.slot), int(table.frames[chunk.slot])
         there = min(frames, chunk.first_frame + chunk.num_frames + board.lookahead_frames)
         reason = owner.reason if chunk.is_last else None
         board.notices.append(ChunkHandedOff(chunk, there, reason))
     make_heads(board, now_s, slots[table.num_ready[slots] > table.num_done[slots]])
-    for chunk in entry.chunks:
+    for chunk in refs:
         _end_if_heard(board, now_s, _owner(board, chunk.slot))
 
 
@@ -87,7 +89,8 @@ def _wanted_rows(board: Board, now_s: float, entry: InFlight, failed: dict[int, 
         if not owner.state.is_final and row not in failed:
             rows.append(row)
             continue
-        _record(board, _only(entry, [row]), None, (0,), [None], [0.0])
+        if board.record is not None and entry.lives is not None:
+            board.record(entry.lives.picked([row]))
         if owner.state.is_final:
             release(board, now_s, owner)
         else:
@@ -95,32 +98,26 @@ def _wanted_rows(board: Board, now_s: float, entry: InFlight, failed: dict[int, 
     return rows
 
 
-def _only(entry: InFlight, rows: list[int]) -> InFlight:
-    """The same batch with some of its rows."""
-    columns = tuple([column[row] for row in rows] for column in entry.columns)
-    return replace(
-        entry,
-        slots=entry.slots[rows],
-        chunks=tuple(entry.chunks[row] for row in rows),
-        columns=columns,
-    )
-
-
-def _deliver(board: Board, now_s: float, entry: InFlight, num_samples: tuple[int, ...]) -> None:
-    table, slots = board.table, entry.slots
-    audio_s = np.array(num_samples) / board.sample_rate_hz
-    deadlines, stalls = _play(board, now_s, slots, audio_s)
-    deadline_s: list[float] = deadlines.tolist()
-    stall_s: list[float] = stalls.tolist()
+def _deliver(
+    board: Board,
+    now_s: float,
+    chunks: Chunks,
+    lives: PackedChunks | None,
+    num_samples: IntArray,
+) -> None:
+    table, slots = board.table, chunks.slot
+    audio_s = num_samples / board.sample_rate_hz
+    deadline_s, stall_s = _play(board, now_s, slots, audio_s)
     table.num_done[slots] += 1
-    frames = table.head_frames[slots]
-    table.done_frames[slots] += frames
-    board.delivered.append((now_s, int(frames.sum())))
-    board.notices += map(ChunkDelivered, entry.chunks, num_samples, deadline_s, stall_s)
-    known = [time_s if time_s != np.inf else None for time_s in deadline_s]
-    _record(board, entry, now_s, num_samples, known, stall_s)
+    table.done_frames[slots] += chunks.num_frames
+    board.delivered.append((now_s, int(np.add.reduce(chunks.num_frames))))
+    board.notices.append(ChunksDelivered(chunks, num_samples, deadline_s, stall_s))
+    if board.record is not None and lives is not None:
+        lives.delivered_s, lives.audio_s, lives.stall_s = now_s, audio_s, stall_s
+        board.record(lives)
     is_behind = table.num_ready[slots] > table.num_done[slots]
-    make_heads(board, now_s, slots[is_behind])
+    if np.count_nonzero(is_behind):
+        make_heads(board, now_s, slots[is_behind])
     over: list[int] = slots[table.has_ended[slots] & ~is_behind].tolist()
     for slot in over:
         end(board, now_s, _owner(board, slot), RequestState.DONE)
@@ -145,34 +142,6 @@ def _play(
         table.is_playing[starts] = True
         board.services += [(now_s, now_s - at_s) for at_s in table.opened_s[starts].tolist()]
     return deadline_s, stall_s
-
-
-def _record(
-    board: Board,
-    entry: InFlight,
-    delivered_s: float | None,
-    num_samples: tuple[int, ...],
-    deadline_s: list[float | None],
-    stall_s: list[float],
-) -> None:
-    """Appends a record per chunk; built column by column, which is several times faster."""
-    if board.record is None:
-        return
-    *first, corrections_s = entry.columns
-    lives = map(
-        ChunkLife,
-        *first,
-        repeat(entry.job.queued_s),
-        repeat(entry.job.lane),
-        repeat(entry.job.job_id),
-        repeat(delivered_s),
-        deadline_s,
-        [samples / board.sample_rate_hz for samples in num_samples],
-        stall_s,
-        corrections_s,
-    )
-    for life in lives:
-        board.record(life)
 
 
 def _owner(board: Board, slot: int) -> ActiveRequest:

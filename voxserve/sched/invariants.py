@@ -14,7 +14,7 @@ from voxserve.core.chunk import ChunkRef
 from voxserve.core.errors import VoxserveError
 from voxserve.core.jobs import (
     Arrival,
-    ChunkDelivered,
+    ChunksDelivered,
     CodecDone,
     CodecJob,
     DecodeJob,
@@ -184,8 +184,9 @@ class CheckedScheduler:
     def _check_notices(self) -> None:
         for notice in self._inner.take_notices():
             self._notices.append(notice)
-            if isinstance(notice, ChunkDelivered):
-                self._check_delivery(notice.chunk)
+            if isinstance(notice, ChunksDelivered):
+                for chunk in notice.chunks:
+                    self._check_delivery(chunk)
             elif isinstance(notice, RequestEnded):
                 self._seen.ended.add(notice.request_id)
             elif isinstance(notice, SlotReleased):
@@ -327,5 +328,5 @@ class CheckedScheduler:
 
 def _slots(job: Job) -> tuple[int, ...]:
     if isinstance(job, CodecJob):
-        return tuple(chunk.slot for chunk in job.chunks)
+        return tuple(job.chunks.slot.tolist())
     return tuple(int(slot) for slot in job.slots)

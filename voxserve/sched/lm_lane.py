@@ -114,8 +114,7 @@ class LmLane:
         partition = board.lm_partition(split)
         job = DecodeJob(board.new_job_id(), batch.job_slots, batch.bucket, now_s, split, partition)
         estimate_s = board.estimates.decode_s(len(batch.slots), split, partition)
-        entry = self._launch(now_s, job, batch.slots, batch.is_row, estimate_s)
-        entry.request_ids = batch.request_ids
+        self._launch(now_s, job, batch.slots, batch.is_row, estimate_s)
         return job
 
     def _launch(
@@ -159,22 +158,19 @@ class _Rows:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._key: tuple[bytes, int] | None = None
+        self._key: bytes | None = None
         self.slots: IntArray = np.zeros(0, dtype=np.int64)
         self.is_row: IntArray = self.slots
         self.job_slots: NDArray[np.int32] = self.slots.astype(np.int32)
-        self.request_ids: tuple[int, ...] = ()
         self.bucket = 0
 
     def become(self, is_row: BoolArray) -> None:
         """Takes the rows of a mask [num_slots]."""
-        table = self._board.table
-        key = (is_row.tobytes(), table.num_opened)
+        key = is_row.tobytes()
         if key == self._key:
             return
         self._key = key
         self.slots = is_row.nonzero()[0]
         self.is_row = is_row.astype(np.int64)
         self.job_slots = self.slots.astype(np.int32)
-        self.request_ids = tuple(table.request_id[self.slots].tolist())
         self.bucket = bucket_for(self._board.prepared.decode_buckets, len(self.slots))

@@ -47,6 +47,10 @@ class HeadChunks:
         """[chunks] float64; negative once late."""
         return self.due_s - self.now_s
 
+    def longest(self, rows: int | None = None) -> int:
+        """Frames of the longest of the first chunks, of all when None."""
+        return int(np.maximum.reduce(self.num_frames[:rows]))
+
     def picked(self, which: BoolArray | IntArray | slice) -> HeadChunks:
         """Some of the chunks, in the same order."""
         return HeadChunks(

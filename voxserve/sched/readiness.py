@@ -19,26 +19,31 @@ def chunks_ready(board: Board, now_s: float, slots: IntArray) -> None:
     ready_size = table.next_frames[slots]
     num_ready = table.num_ready[slots] + 1
     ready_frames = table.ready_frames[slots] + ready_size
-    size = table.ramp[slots, np.minimum(num_ready, table.ramp.shape[1] - 1)]
+    size = table.ramp_size(slots, num_ready)
     border = ready_frames + size + board.lookahead_frames
     table.num_ready[slots] = num_ready
     table.ready_frames[slots] = ready_frames
     table.next_frames[slots] = size
     table.border[slots] = border
     table.check_at[slots] = np.minimum(border, table.limit[slots])
-    slot_list: list[int] = slots.tolist()
-    for slot in slot_list:
-        table.ready_s[slot].append(now_s)
-    is_alone = ~(table.is_head[slots] | table.is_busy[slots])  # nothing of it waits or is decoded
-    _become_heads(board, now_s, slots[is_alone], ready_size[is_alone])
+    is_behind = table.is_head[slots] | table.is_busy[slots]  # a chunk before it is not delivered
+    if np.count_nonzero(is_behind):
+        behind: list[int] = slots[is_behind].tolist()
+        for slot in behind:
+            table.ready_s[slot].append(now_s)
+        slots, ready_size = slots[~is_behind], ready_size[~is_behind]
+    table.head_ready_s[slots] = now_s
+    _become_heads(board, now_s, slots, ready_size)
 
 
 def make_heads(board: Board, now_s: float, slots: IntArray) -> None:
     """The next ready chunk of each slot becomes its head chunk, to be classed."""
     table = board.table
-    place = np.minimum(table.num_done[slots], table.ramp.shape[1] - 1)
     rest = table.ready_frames[slots] - table.done_frames[slots]
-    _become_heads(board, now_s, slots, np.minimum(table.ramp[slots, place], rest))
+    num_frames = np.minimum(table.ramp_size(slots, table.num_done[slots]), rest)
+    slot_list: list[int] = slots.tolist()
+    table.head_ready_s[slots] = [table.ready_s[slot].popleft() for slot in slot_list]
+    _become_heads(board, now_s, slots, num_frames)
 
 
 def _become_heads(board: Board, now_s: float, slots: IntArray, num_frames: IntArray) -> None:

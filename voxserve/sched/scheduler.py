@@ -13,7 +13,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from voxserve.core.events import Record, SettingChange
+from voxserve.core.events import Packed, Record, SettingChange
 from voxserve.core.jobs import (
     Arrival,
     Cancel,
@@ -79,7 +79,7 @@ class Scheduler:
         *,
         codec_delay_samples: int = 0,
         lookahead_frames: int = 0,
-        record: Callable[[Record], None] | None = None,
+        record: Callable[[Record | Packed], None] | None = None,
         policy: Policy | None = None,
         role: Role = Role.BOTH,
     ) -> None:
@@ -258,7 +258,7 @@ class Scheduler:
     def _change_settings(self, now_s: float, settings: Settings) -> None:
         board = self.board
         old = board.settings
-        board.settings = settings
+        board.adopt(settings)
         if settings.policy != old.policy:
             board.policy = make_policy(settings.policy)
         if board.record is None:

@@ -6,6 +6,7 @@ happens once per request or chunk is an attribute of `ActiveRequest`.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,7 +84,7 @@ class SlotTable:
         has_ended: The stream of frames is complete.
         is_over: The request has ended; jobs in flight still use the slot.
         last_step_s: When it last got a row in a step.
-        ready_s: When each chunk of the slot's request became ready, by chunk index.
+        ready_s: When the ready chunks that are no heads yet became ready, oldest first.
         num_ready: Chunks made ready.
         ready_frames: Frames in ready chunks.
         next_frames: Size of the chunk that is being generated.
@@ -93,7 +94,8 @@ class SlotTable:
         is_head: A head chunk waits for a lane; `head_frames` are its valid frames.
         is_new_head: It has not been classed yet.
         is_urgent: Its class.
-        head_s, promoted_s: When it became the head; when it was promoted (NaN: not).
+        head_ready_s, head_s, promoted_s: When it became ready; when it became the head; when it
+            was promoted (NaN: not).
         is_busy: A chunk is on a codec lane.
         busy_until_s: When that is expected to end.
         has_listener: False: no deadlines.
@@ -116,7 +118,7 @@ class SlotTable:
 
         self.num_slots = num_slots
         self.owner: list[ActiveRequest | None] = [None] * num_slots
-        self.ready_s: list[list[float]] = [[] for _ in range(num_slots)]
+        self.ready_s: list[deque[float]] = [deque() for _ in range(num_slots)]
         self.num_discard = 0
         self.free = list(range(num_slots - 1, -1, -1))  # at first the lowest goes out first
         self.request_id = ints(-1)
@@ -129,7 +131,7 @@ class SlotTable:
         self.num_done, self.done_frames, self.head_frames = ints(), ints(), ints()
         self.heard_frames = self.done_frames
         self.is_head, self.is_new_head, self.is_urgent = bools(), bools(), bools()
-        self.head_s, self.promoted_s = floats(), floats(np.nan)
+        self.head_ready_s, self.head_s, self.promoted_s = floats(), floats(), floats(np.nan)
         self.is_busy = bools()
         self.busy_until_s = floats()
         self.has_listener, self.is_playing = bools(), bools()
@@ -153,7 +155,7 @@ class SlotTable:
         spec = request.spec
         request.slot = slot
         self.owner[slot] = request
-        self.ready_s[slot] = []
+        self.ready_s[slot].clear()
         self.request_id[slot] = spec.request_id
         self.order[slot] = self.num_opened
         self.num_opened += 1
@@ -175,6 +177,11 @@ class SlotTable:
         self.ramp_length[slot] = len(ramp)
         self.next_frames[slot] = ramp[0]
         self.border[slot] = ramp[0] + lookahead_frames
+
+    def ramp_size(self, slots: IntArray, index: IntArray) -> IntArray:
+        """[slots] int64: full size of the chunk with an index, of each slot."""
+        width = self.ramp.shape[1]
+        return self.ramp.ravel()[slots * width + np.minimum(index, width - 1)]
 
     def close(self, slot: int) -> None:
         """Frees a slot that no job uses."""

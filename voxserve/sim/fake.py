@@ -14,9 +14,11 @@ import numpy as np
 
 from voxserve.core.chunk import ChunkRef
 from voxserve.core.clock import VirtualClock
-from voxserve.core.events import Record, Trace
+from voxserve.core.events import Packed, Record, Trace
 from voxserve.core.jobs import (
     Arrival,
+    ChunkDelivered,
+    ChunksDelivered,
     CodecDone,
     CodecJob,
     Event,
@@ -245,7 +247,7 @@ class FakeExecutor:
 def job_slots(job: Job) -> tuple[int, ...]:
     """Slots of a job's rows."""
     if isinstance(job, CodecJob):
-        return tuple(chunk.slot for chunk in job.chunks)
+        return tuple(job.chunks.slot.tolist())
     return tuple(int(slot) for slot in job.slots)
 
 
@@ -254,7 +256,7 @@ class FakeWorld:
     """The real scheduler over the fake executor: arrivals and events go in, time passes.
 
     Attributes:
-        notices: What the scheduler told, with the time.
+        notices: What the scheduler told, with the time; a delivered batch as its chunks.
         jobs: Every job handed out, in order.
         is_checked: Check every decision against the laws of `sched.invariants`.
     """
@@ -267,11 +269,11 @@ class FakeWorld:
     codec_delay_samples: int = 0
     lookahead_frames: int = 0
     duration_s: Callable[[Job, float], float] | None = None
-    on_record: Callable[[Record], None] | None = None
+    on_record: Callable[[Record | Packed], None] | None = None
     is_checked: bool = True
     clock: VirtualClock = field(default_factory=VirtualClock)
     trace: Trace = field(default_factory=Trace)
-    notices: list[tuple[float, Notice]] = field(default_factory=lambda: [])
+    notices: list[tuple[float, Notice | ChunkDelivered]] = field(default_factory=lambda: [])
     jobs: list[Job] = field(default_factory=lambda: [])
     executor: FakeExecutor = field(init=False)
     scheduler: Scheduler = field(init=False)
@@ -376,6 +378,9 @@ class FakeWorld:
 
     def _take(self, now_s: float, notices: Iterable[Notice]) -> None:
         for notice in notices:
+            if isinstance(notice, ChunksDelivered):
+                self.notices += ((now_s, chunk) for chunk in notice)
+                continue
             self.notices.append((now_s, notice))
             if isinstance(notice, SlotReleased):
                 self.executor.close_slot(notice.slot)

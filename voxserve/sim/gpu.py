@@ -184,12 +184,12 @@ def outcome(ended: Ended, frame_samples: int, delay_samples: int) -> StepDone | 
     """The event that tells the scheduler: every row made its frame, every chunk its samples."""
     job = ended.job
     if isinstance(job, CodecJob):
+        samples = job.chunks.num_frames * frame_samples
         if delay_samples:
-            samples = [
+            each = (
                 chunk_samples(c.first_frame, c.num_frames, c.is_last, frame_samples, delay_samples)
                 for c in job.chunks
-            ]
-        else:
-            samples = [chunk.num_frames * frame_samples for chunk in job.chunks]
-        return CodecDone(job.job_id, tuple(samples), ended.start_s, ended.end_s)
+            )
+            samples = np.fromiter(each, np.int64, len(job.chunks))
+        return CodecDone(job.job_id, samples, ended.start_s, ended.end_s)
     return StepDone(job.job_id, _all_went_on(len(job.slots)), ended.start_s, ended.end_s)

@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from voxserve.core.events import Record
+from voxserve.core.events import Packed, Record, unpacked
 from voxserve.core.jobs import (
     Arrival,
     ChunkDelivered,
+    ChunksDelivered,
     CodecJob,
     DecodeJob,
     Event,
     Job,
-    Notice,
     RequestEnded,
     SettingsChanged,
 )
@@ -131,7 +131,7 @@ class Simulator:
         settings: Settings,
         *,
         jitter_seed: int | None = None,
-        record: Callable[[Record], None] | None = None,
+        record: Callable[[Record | Packed], None] | None = None,
         policy: Any = None,
         side_by_side: bool = True,
     ) -> None:
@@ -225,7 +225,11 @@ class Simulator:
         for job in self._scheduler.next_jobs(now_s):
             self._gpu.launch(job, now_s)
         for notice in self._scheduler.take_notices():
-            self._take(now_s, notice)
+            if isinstance(notice, ChunksDelivered):
+                for chunk in notice:
+                    self._take_chunk(now_s, chunk)
+            elif isinstance(notice, RequestEnded):
+                self._take_end(now_s, notice)
 
     def _arrive(self, now_s: float, request_id: int, offered: Offered) -> None:
         self._tallies[request_id] = _Tally(offered.at_s)
@@ -248,27 +252,27 @@ class Simulator:
         use[1] += rows
         use[2] += 1
 
-    def _take(self, now_s: float, notice: Notice) -> None:
-        if isinstance(notice, ChunkDelivered):
-            tally = self._tallies[notice.chunk.request_id]
-            tally.num_chunks += 1
-            tally.num_samples += notice.num_samples
-            if tally.ttfa_s is None and notice.num_samples:
-                tally.ttfa_s = now_s - tally.arrival_s
-                self._num_missed += tally.ttfa_s > self._settings.ttfa_target_s
-            elif notice.stall_s > 0.0:
-                tally.num_late += 1
-                was_smooth = tally.stall_s < STALL_LIMIT_S
-                tally.stall_s += notice.stall_s
-                crossed = was_smooth and tally.stall_s >= STALL_LIMIT_S
-                in_time = (tally.ttfa_s or 0.0) <= self._settings.ttfa_target_s
-                self._num_missed += crossed and in_time
-        elif isinstance(notice, RequestEnded):
-            tally = self._tallies[notice.request_id]
-            tally.end_s = now_s
-            tally.state = notice.state.value
-            self._num_open -= 1
-            self._num_missed += notice.state is not RequestState.DONE
+    def _take_chunk(self, now_s: float, notice: ChunkDelivered) -> None:
+        tally = self._tallies[notice.chunk.request_id]
+        tally.num_chunks += 1
+        tally.num_samples += notice.num_samples
+        if tally.ttfa_s is None and notice.num_samples:
+            tally.ttfa_s = now_s - tally.arrival_s
+            self._num_missed += tally.ttfa_s > self._settings.ttfa_target_s
+        elif notice.stall_s > 0.0:
+            tally.num_late += 1
+            was_smooth = tally.stall_s < STALL_LIMIT_S
+            tally.stall_s += notice.stall_s
+            crossed = was_smooth and tally.stall_s >= STALL_LIMIT_S
+            in_time = (tally.ttfa_s or 0.0) <= self._settings.ttfa_target_s
+            self._num_missed += crossed and in_time
+
+    def _take_end(self, now_s: float, notice: RequestEnded) -> None:
+        tally = self._tallies[notice.request_id]
+        tally.end_s = now_s
+        tally.state = notice.state.value
+        self._num_open -= 1
+        self._num_missed += notice.state is not RequestState.DONE
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """What every request that arrived has experienced so far, in order of arrival."""
@@ -326,7 +330,7 @@ def simulate_load(
         policy: A scheduling policy object in place of the setting's.
         side_by_side: False gives every lane a device of its own.
     """
-    records: list[Record] = []
+    records: list[Record | Packed] = []
     simulator = Simulator(
         profile,
         prepared,
@@ -354,7 +358,7 @@ def simulate_load(
         lanes=simulator.lanes(),
         was_given_up=given_up,
         notes=simulator.cost.notes,
-        records=tuple(records),
+        records=tuple(unpacked(records)),
         frame_s=profile.frame_s,
         sample_rate_hz=profile.sample_rate_hz,
     )
