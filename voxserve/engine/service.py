@@ -426,10 +426,13 @@ class Service:
             self._executor.wake()
 
     def _set_busy(self, now_s: float) -> None:
-        with self._gate:  # a submission must not be overlooked between the look and the flag
-            is_busy = bool(self._served or self._open_slots)
-            if not is_busy:
-                self._idle.set()
+        if not (self._served or self._open_slots):
+            with self._gate:  # a submission must not be overlooked between the look and the flag
+                is_busy = bool(self._served)
+                if not is_busy:
+                    self._idle.set()
+        else:  # the usual case, without waiting for whoever holds the gate
+            is_busy = True
         if is_busy and not self._is_busy:
             tuning.enter_busy(now_s)
         elif self._is_busy and not is_busy:

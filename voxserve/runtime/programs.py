@@ -7,6 +7,7 @@ scratch slot.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -61,7 +62,7 @@ class PrefillProgram:
     """Packed prompts of at most `tokens` tokens in `rows` rows; outputs as for a decode step.
 
     It also opens the slots of requests that begin, from rows of numbers the model made of them:
-    nothing else has to be sent to the device for them.
+    nothing else has to be sent to the device for them. Masks travel as bytes.
     """
 
     def __init__(
@@ -70,15 +71,20 @@ class PrefillProgram:
         self._model, self._state, self._scratch = model, state, scratch
         self.tokens, self.rows = tokens, rows
         self._columns = 1 + model.info.num_codebooks
-        self._closed_row = model.open_row(state, None)
-        staged = np.zeros(self.size(), np.int32)
-        self.fill(staged, (), ())
-        self.inputs = torch.tensor(staged, device=model.device)
+        self._cells = tokens * self._columns
+        self._mask_size = -(-self._cells // 4)
+        closed = model.open_row(state, None)
+        self._row_size = len(closed)
+        self._padding = np.zeros(self.size(), np.int32)
+        *_, slot_rows, opened_slots, opened_rows = self._parts(self._padding)
+        slot_rows[:] = opened_slots[:] = scratch
+        opened_rows[:] = closed
+        self.inputs = torch.tensor(self._padding, device=model.device)
         self.outputs = torch.zeros(rows, dtype=torch.int8, device=model.device)
 
     def size(self) -> int:
         """Elements of the input buffer: ids, masks, row starts, slots, opened slots, their rows."""
-        return 2 * self.tokens * self._columns + (3 + len(self._closed_row)) * self.rows + 1
+        return self._cells + self._mask_size + (3 + self._row_size) * self.rows + 1
 
     def fill(
         self,
@@ -89,27 +95,29 @@ class PrefillProgram:
     ) -> None:
         """Writes packed prompts into a host buffer.
 
+        NOTE: what is large is copied as bytes: numpy hands the interpreter over for more than 500
+        elements, which costs much more than the copy where another thread computes.
+
         Args:
             staged: [size()].
             slots: One for each prompt.
             pieces: The prompts.
             opened: Rows from `SpeechModel.open_row` of the slots that begin.
         """
-        ids, mask, starts, slot_rows, opened_slots, opened_rows = self._parts(staged)
-        lengths = [piece.num_tokens for piece in pieces]
-        total = sum(lengths)
-        if pieces:
-            np.concatenate([piece.ids for piece in pieces], out=ids[:total])
-            np.concatenate([piece.mask for piece in pieces], out=mask[:total], casting="unsafe")
-        ids[total:] = 0
-        mask[total:] = 0
-        starts[0] = 0
-        starts[1 : len(slots) + 1] = np.cumsum(lengths)
-        starts[len(slots) + 1 :] = total
+        written = memoryview(staged).cast("B")
+        written[:] = memoryview(self._padding).cast("B")
+        ids_at, mask_at = 0, 4 * self._cells
+        for piece in pieces:
+            ids, mask = (memoryview(part).cast("B") for part in (piece.ids, piece.mask))
+            assert len(ids) == 4 * len(mask), "ids are int32, masks bytes"
+            written[ids_at : ids_at + len(ids)] = ids
+            written[mask_at : mask_at + len(mask)] = mask
+            ids_at, mask_at = ids_at + len(ids), mask_at + len(mask)
+        _, _, starts, slot_rows, opened_slots, opened_rows = self._parts(staged)
+        ends = list(itertools.accumulate(piece.num_tokens for piece in pieces))
+        starts[1 : len(slots) + 1] = ends
+        starts[len(slots) + 1 :] = ends[-1]
         slot_rows[: len(slots)] = slots
-        slot_rows[len(slots) :] = self._scratch
-        opened_slots[:] = self._scratch
-        opened_rows[:] = self._closed_row
         for place, (slot, row) in enumerate((opened or {}).items()):
             opened_slots[place] = slot
             opened_rows[place] = row
@@ -117,6 +125,7 @@ class PrefillProgram:
     def run(self) -> None:
         """Opens slots and runs the prompts; each makes its first frame."""
         ids, mask, starts, slots, opened_slots, opened_rows = self._parts(self.inputs)
+        mask = mask.view(torch.uint8)[: self._cells].view(self.tokens, self._columns)
         self._model.open_slots(self._state, opened_slots, opened_rows)
         inputs = PrefillInputs(ids, mask != 0, None, starts, slots, self.tokens)
         self._model.prefill(self._state, inputs)
@@ -124,16 +133,15 @@ class PrefillProgram:
 
     def _parts(self, flat: Any) -> tuple[Any, Any, Any, Any, Any, Any]:
         """The input buffer's parts, as views: of a tensor on the device, of an array here."""
-        cells, rows = self.tokens * self._columns, self.rows
-        shape = (self.tokens, self._columns)
-        rest = flat[2 * cells :]
+        rows, mask_end = self.rows, self._cells + self._mask_size
+        rest = flat[mask_end:]
         return (
-            flat[:cells].reshape(shape),
-            flat[cells : 2 * cells].reshape(shape),
+            flat[: self._cells].reshape(self.tokens, self._columns),
+            flat[self._cells : mask_end],
             rest[: rows + 1],
             rest[rows + 1 : 2 * rows + 1],
             rest[2 * rows + 1 : 3 * rows + 1],
-            rest[3 * rows + 1 :].reshape(rows, len(self._closed_row)),
+            rest[3 * rows + 1 :].reshape(rows, self._row_size),
         )
 
 
