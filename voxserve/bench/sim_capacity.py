@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from voxserve.bench.search import confirm, find_bracket
 from voxserve.bench.workers import Pool
 from voxserve.core import profile as profiles
 from voxserve.core.errors import InvalidInput
 from voxserve.core.profile import Profile
-from voxserve.core.slo import Outcome, capacity_rps, summarise
+from voxserve.core.slo import Outcome, summarise
 from voxserve.core.workload import Workload
 from voxserve.sim.placing import expected_load, split_of
 from voxserve.sim.simulator import SimulationResult
 
-CONFIRM_STEPS_RPS = (-4.0, -2.0, 0.0, 2.0)
 RATE_STEP_RPS = 2.0
 
 
@@ -76,10 +75,13 @@ class _Search:
         }
         self.runs |= {point: future.result() for point, future in futures.items()}
 
-    def holds(self, rate_rps: float, seed: int, threshold: float) -> bool:
-        """Whether one run kept the threshold."""
-        run = self.runs[rate_rps, seed]
-        return not run.was_given_up and run.summary.attainment >= threshold
+    def shares(self, seed: int) -> dict[float, float]:
+        """Attainment of one seed's runs by rate; none where a run was given up."""
+        return {
+            rate: 0.0 if run.was_given_up else run.summary.attainment
+            for (rate, run_seed), run in self.runs.items()
+            if run_seed == seed
+        }
 
     def pooled(self, rate_rps: float, seeds: Sequence[int]) -> float:
         """Attainment over all seeds; a run that was given up counts what it reached."""
@@ -122,9 +124,21 @@ def find_capacity(
         search = _Search(pool, call, min(thresholds))
         rps: dict[float, float] = {}
         attainment: dict[float, float] = {}
+
+        def one_seed(rates: Sequence[float]) -> dict[float, float]:
+            search.run((rate, seeds[0]) for rate in rates)
+            return search.shares(seeds[0])
+
+        def all_seeds(rates: Sequence[float]) -> dict[float, float]:
+            search.run((rate, seed) for rate in rates for seed in seeds)
+            attainment.update({rate: search.pooled(rate, seeds) for rate in rates})
+            return attainment
+
         for threshold in sorted(thresholds):
-            found = _bracket(search, seeds[0], threshold, start, pool.workers)
-            rps[threshold] = _confirm(search, seeds, threshold, found, attainment)
+            found = find_bracket(
+                one_seed, one_seed(()), threshold, start, RATE_STEP_RPS, max(2, pool.workers)
+            )
+            rps[threshold] = confirm(all_seeds, found, threshold, RATE_STEP_RPS)
             start = max(rps[threshold], RATE_STEP_RPS)
         bracket = {
             rate: run.summary.attainment
@@ -132,58 +146,3 @@ def find_capacity(
             if seed == seeds[0]
         }
         return Capacity(rps, dict(sorted(attainment.items())), bracket, len(search.runs))
-
-
-def _bracket(
-    search: _Search, seed: int, threshold: float, start_rps: float, at_a_time: int
-) -> float:
-    """Highest rate that holds with one seed, to a step, testing several rates at a time."""
-    low, high = 0.0, math.inf
-    for run_rate, run_seed in search.runs:  # what is known already
-        if run_seed == seed:
-            holds = search.holds(run_rate, seed, threshold)
-            low, high = (max(low, run_rate), high) if holds else (low, min(high, run_rate))
-    while high - low > RATE_STEP_RPS and (high > RATE_STEP_RPS or low > 0.0):
-        rates = _probes(low, high, start_rps, max(2, at_a_time))
-        search.run((rate, seed) for rate in rates)
-        for rate in rates:
-            if not search.holds(rate, seed, threshold):
-                high = min(high, rate)
-                break
-            low = rate
-        start_rps = max(start_rps, low)
-    return low
-
-
-def _probes(low: float, high: float, start_rps: float, count: int) -> list[float]:
-    """Rates to test next, ascending: around the start, then evenly inside the bracket."""
-    if math.isinf(high):
-        factors = (0.9, 1.15) if low == 0.0 else (1.15, 1.4)
-        rates = [start_rps * factor for factor in factors]
-    else:
-        # Attainment falls within a few requests/s, so an open lower end is closed in steps.
-        floor = low if low > 0.0 else 0.6 * high
-        rates = [floor + (high - floor) * i / (count + 1) for i in range(1, count + 1)]
-        rates = [floor, *rates] if low == 0.0 else rates
-    stepped = {max(RATE_STEP_RPS, RATE_STEP_RPS * round(rate / RATE_STEP_RPS)) for rate in rates}
-    inside = sorted(rate for rate in stepped if low < rate < high)
-    return inside or [low + RATE_STEP_RPS]
-
-
-def _confirm(
-    search: _Search,
-    seeds: Sequence[int],
-    threshold: float,
-    found_rps: float,
-    attainment: dict[float, float],
-) -> float:
-    """Pools all seeds around the bracketed rate, and further down while nothing holds."""
-    centre = found_rps
-    while True:
-        rates = [centre + step for step in CONFIRM_STEPS_RPS if centre + step > 0.0]
-        search.run((rate, seed) for rate in rates for seed in seeds)
-        attainment |= {rate: search.pooled(rate, seeds) for rate in rates}
-        rps = capacity_rps(attainment, threshold)
-        if rps > 0.0 or centre <= RATE_STEP_RPS:
-            return rps
-        centre -= 6.0
