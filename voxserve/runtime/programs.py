@@ -104,11 +104,11 @@ class PrefillProgram:
             pieces: The prompts.
             opened: Rows from `SpeechModel.open_row` of the slots that begin.
         """
-        written = memoryview(staged).cast("B")
-        written[:] = memoryview(self._padding).cast("B")
+        written = staged.data.cast("B")
+        written[:] = self._padding.data.cast("B")
         ids_at, mask_at = 0, 4 * self._cells
         for piece in pieces:
-            ids, mask = (memoryview(part).cast("B") for part in (piece.ids, piece.mask))
+            ids, mask = piece.ids.data.cast("B"), piece.mask.data.cast("B")
             assert len(ids) == 4 * len(mask), "ids are int32, masks bytes"
             written[ids_at : ids_at + len(ids)] = ids
             written[mask_at : mask_at + len(mask)] = mask
