@@ -13,6 +13,7 @@ from typing import Any
 
 from voxserve.bench.load_sweep import Sweep, SweepPlan
 from voxserve.bench.runs import RunFolder
+from voxserve.bench.search import Bracket, probes
 from voxserve.bench.target import EngineTarget
 from voxserve.core import workload as workloads
 from voxserve.engine.engine import Engine
@@ -59,16 +60,9 @@ def next_rate(attainment: Mapping[float, float], start: float) -> float:
         attainment: By rate, of what was measured.
         start: The first rate.
     """
-    good = [rate for rate, share in attainment.items() if share >= HOLDS]
-    bad = [rate for rate, share in attainment.items() if share < HOLDS]
-    low, high = max(good, default=0.0), min(bad, default=0.0)
-    if not bad:
-        rate = low * _GROWTH if good else start
-    elif not good:
-        rate = high / _GROWTH
-    else:
-        rate = (low + high) / 2 if high - low > _RESOLUTION_RPS else 0.0
-    return 2.0 * round(rate / 2.0) if rate >= 2.0 else round(rate, 2)
+    step_rps = min(_RESOLUTION_RPS, start / 8)
+    rates = probes(Bracket.of(attainment, HOLDS), start, step_rps, growth=_GROWTH)
+    return rates[0] if rates else 0.0
 
 
 def compute_until(is_over: Callable[[], bool]) -> None:
