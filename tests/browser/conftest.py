@@ -35,11 +35,18 @@ def port(folder: Path) -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")  # while it lives, no test can run an event loop of its own
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[lab.BrowserContext]:
+def driver() -> Iterator[lab.Playwright]:
     with playwright.sync_playwright() as driver:
-        context = lab.launch(driver, tmp_path_factory.mktemp("browser"))
-        yield context
-        context.close()
+        yield driver
+
+
+@pytest.fixture(scope="module")
+def browser(
+    driver: lab.Playwright, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[lab.BrowserContext]:
+    context = lab.launch(driver, tmp_path_factory.mktemp("browser"))
+    yield context
+    context.close()
 
 
 @pytest.fixture

@@ -38,6 +38,13 @@ KERNEL_IDLE = """() => {
   return panel?.sessionContext?.session?.kernel?.status === "idle";
 }"""
 
+IN_KERNEL = """async ([code, expression]) => {
+  const panel = [...window.jupyterapp.shell.widgets("main")].find((w) => w.sessionContext);
+  const kernel = panel.sessionContext.session.kernel;
+  const request = { code, user_expressions: { value: expression }, silent: false };
+  return (await kernel.requestExecute({ ...request, store_history: false }).done).content;
+}"""
+
 
 def chromium() -> str | None:
     """Path of the system's browser, if there is one."""
@@ -113,6 +120,52 @@ def new_page(browser: BrowserContext) -> Page:
     return page
 
 
+class Untouched:
+    """A page that nobody has clicked: Playwright's own calls count as a user's gesture."""
+
+    def __init__(self, page: Page, port: int, name: str) -> None:
+        self.page = page
+        self._session = page.context.new_cdp_session(page)
+        page.goto(f"http://127.0.0.1:{port}/lab/tree/{name}?token={TOKEN}&reset")
+        self.wait("document.querySelector('.jp-Notebook .jp-Cell') !== null")
+        self.wait(f"({KERNEL_IDLE})()")
+
+    def js(self, expression: str) -> Any:
+        """An expression's value; promises are awaited."""
+        reply = self._session.send(
+            "Runtime.evaluate",
+            {
+                "expression": expression,
+                "awaitPromise": True,
+                "returnByValue": True,
+                "userGesture": False,
+            },
+        )
+        assert "exceptionDetails" not in reply, reply
+        return reply["result"].get("value")
+
+    def wait(self, expression: str, seconds: float = 90.0) -> None:
+        """Until an expression is true."""
+        end_s = time.monotonic() + seconds
+        while not self.js(expression):
+            assert time.monotonic() < end_s, f"not true within {seconds} s: {expression}"
+            time.sleep(0.2)
+
+    def kernel(self, expression: str, code: str = "") -> Any:
+        """`evaluate` without a gesture."""
+        arguments = json.dumps([code, f"__import__('json').dumps({expression})"])
+        return _value(self.js(f"({IN_KERNEL})({arguments})"))
+
+    def click(self, selector: str) -> None:
+        """A real click in the middle of an element."""
+        middle = f"""(() => {{ const r = document.querySelector({json.dumps(selector)})
+          .getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()"""
+        x, y = self.js(middle)
+        for kind in ("mousePressed", "mouseReleased"):
+            event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+            self._session.send("Input.dispatchMouseEvent", event)
+
+
 def open_notebook(page: Page, port: int, name: str, *, theme: str = "Light") -> None:
     """Opens a notebook with an idle kernel, side bar closed."""
     page.goto(f"http://127.0.0.1:{port}/lab/tree/{name}?token={TOKEN}&reset")
@@ -124,14 +177,10 @@ def open_notebook(page: Page, port: int, name: str, *, theme: str = "Light") -> 
 
 def evaluate(page: Page, expression: str, code: str = "") -> Any:
     """Runs `code` in the open notebook's kernel and returns an expression's value."""
-    reply = page.evaluate(
-        """async ([code, expression]) => {
-          const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
-          const request = { code, user_expressions: { value: expression }, silent: false };
-          return (await kernel.requestExecute({ ...request, store_history: false }).done).content;
-        }""",
-        [code, f"__import__('json').dumps({expression})"],
-    )
+    return _value(page.evaluate(IN_KERNEL, [code, f"__import__('json').dumps({expression})"]))
+
+
+def _value(reply: dict[str, Any]) -> Any:
     assert reply["status"] == "ok", reply
     value = reply["user_expressions"]["value"]
     assert value["status"] == "ok", value
