@@ -104,6 +104,7 @@ def test_files(bench: Workbench, engine: FakeEngine, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert rows[0]["stall_s"] == "0.5"
     assert "deadline" in bench.save(tmp_path / "run.html").read_text(encoding="utf-8")
+    assert bench.save(tmp_path / "run.png").read_bytes()[:4] == b"\x89PNG" == bench.png()[:4]
 
 
 def test_an_unknown_ending_is_refused(engine: FakeEngine, tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_a_new_question_cancels_the_one_under_way(bench: Workbench, engine: Fake
     bench.toolbar.what_if.value = "No urgent lane"
     assert first is not None
     assert first.is_cancelled
-    _until(lambda: "No urgent lane, last 20 s" in bench._parts.detail.value)
+    _until(lambda: "simulated otherwise" in bench._parts.detail.value)
     assert bench._parts.status.value == ""
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from viz.records import change, chunk, span
 
-from voxserve.core.events import OverloadChange
+from voxserve.core.events import OverloadChange, Trace
 from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.live import LiveChunks, Stage
 from voxserve.viz import wire
@@ -59,3 +59,12 @@ def test_an_empty_delta_is_a_heartbeat() -> None:
     message, buffers = wire.delta([], 5.0)
     assert message["now"] == 5.0
     assert buffers == [b"", b"", b""]
+
+
+def test_recent_records_are_read_from_the_end() -> None:
+    trace = Trace(20_000)
+    for i in range(30_000):
+        trace.append(change(float(i), "background_batch", "8", "4"))
+    assert [r.time_s for r in wire.recent(trace, 29_998.0)] == [29_998.0, 29_999.0]
+    assert len(wire.recent(trace, 0.0)) == 20_000
+    assert wire.recent(Trace(), 0.0) == []

@@ -12,7 +12,15 @@ from statistics import median
 from typing import Any
 
 from voxserve.core.errors import InvalidInput, InvalidSetting
-from voxserve.core.events import ChunkLife, LaneSpan, Record, RequestChange, SettingChange
+from voxserve.core.events import (
+    ChunkLife,
+    LaneSpan,
+    Packed,
+    Record,
+    RequestChange,
+    SettingChange,
+    unpacked,
+)
 from voxserve.core.jobs import LaneName, SettingsChanged
 from voxserve.core.playback import STALL_LIMIT_S
 from voxserve.core.profile import Profile
@@ -152,6 +160,11 @@ def rerun(
     history = [
         (at_s, settings.changed(past.prepared, **overrides)) for at_s, settings in past.settings
     ]
+
+    def each(item: Record | Packed) -> None:
+        for record in unpacked((item,)):
+            on_record(record)
+
     split = history[-1][1].sm_split
     if isinstance(cost, FittedCost):
         if "sm_split" in overrides and not split.is_none and not cost.knows(split):
@@ -159,9 +172,9 @@ def rerun(
                 f"sm_split {split}: nothing ran on it lately, so its stage times are not known; "
                 "try it for a moment, or give a profile"
             )
-        _rerun_fitted(past, cost, history, on_record)
+        _rerun_fitted(past, cost, history, each)
     else:
-        simulator = Simulator(cost, past.prepared, history[0][1], record=on_record)
+        simulator = Simulator(cost, past.prepared, history[0][1], record=each)
         simulator.run([_offered(past, r) for r in past.requests], past.until_s, changes=history[1:])
 
 
@@ -208,7 +221,7 @@ def _rerun_fitted(
     past: Past,
     cost: FittedCost,
     history: Sequence[tuple[float, Settings]],
-    on_record: Callable[[Record], None],
+    on_record: Callable[[Record | Packed], None],
 ) -> None:
     world = FakeWorld(
         history[0][1],

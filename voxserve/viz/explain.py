@@ -14,8 +14,9 @@ from voxserve.core.settings import Settings
 from voxserve.sim.explain import Explanation, Label, explain
 from voxserve.sim.what_if import Context, applied
 from voxserve.viz.aside import Aside, Send
-from voxserve.viz.wire import ListenerStall, time_of
+from voxserve.viz.wire import ListenerStall, recent, time_of
 
+KEPT_S = 90.0  # of the trace, for stories: the view shows less
 BEFORE_S = 10.0  # of the trace before the chunk's delivery that its story can need
 MAX_CURE_RECORDS = 12_000  # a cure replays the trace many times: not where that takes minutes
 # Who is to blame, where it is not the server's scheduling.
@@ -121,7 +122,7 @@ class _Search:
 
 def cure_words(engine: SpeechEngine, request_id: int, index: int) -> str:
     """The smallest setting change that would have avoided a late chunk; takes seconds."""
-    held = engine.trace.records()
+    held = recent(engine.trace, engine.now_s() - KEPT_S)
     chunk = find(held, request_id, index)
     if chunk is None or not is_late(chunk):
         return ""

@@ -1,4 +1,4 @@
-"""Writes what happened to files: trace, Perfetto JSON, CSV, HTML figure."""
+"""Writes what happened to files: trace, Perfetto JSON, CSV, HTML figure, PNG."""
 
 # pyright: reportUnknownMemberType=false
 # (plotly's types are incomplete)
@@ -17,10 +17,13 @@ from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
 from voxserve.core.jobs import LaneName
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz.figures import timeline_figure
+from voxserve.viz.picture import picture
+from voxserve.viz.wire import recent
 
 MICROSECONDS = 1e6
 _TRACKS = {LaneName.LM: 1, LaneName.BACKGROUND: 2, LaneName.URGENT: 3}
 _CHUNK_TRACK = 4
+BEFORE_S = 10.0  # of the trace before a picture, for requests that began earlier
 
 
 def save(engine: SpeechEngine, path: str | Path) -> Path:
@@ -29,7 +32,7 @@ def save(engine: SpeechEngine, path: str | Path) -> Path:
     Args:
         engine: Whose trace.
         path: `.trace.gz` (can be replayed), `.json` (for ui.perfetto.dev), `.csv` (one row per
-            chunk) or `.html` (the figure, zoomable without a kernel).
+            chunk), `.html` (the figure, zoomable without a kernel) or `.png` (a picture of it).
 
     Raises:
         ValueError: Another ending.
@@ -84,6 +87,20 @@ def _chunk_events(chunk: ChunkLife, delivered_s: float) -> list[dict[str, Any]]:
     return [both | begin, both | {"ph": "e", "ts": delivered_s * MICROSECONDS}]
 
 
+def png(engine: SpeechEngine, window_s: float = 8.0, *, is_dark: bool = False) -> bytes:
+    """The last seconds as a PNG, drawn without a browser."""
+    now_s, settings = engine.now_s(), engine.settings
+    return picture(
+        recent(engine.trace, now_s - window_s - BEFORE_S),
+        end_s=now_s,
+        window_s=window_s,
+        margin_s=settings.urgency_margin_s,
+        ttfa_target_s=settings.ttfa_target_s,
+        title=f"voxserve · {engine.model_name} on {engine.device_name}",
+        is_dark=is_dark,
+    )
+
+
 def saved_trace(engine: SpeechEngine) -> trace_file.SavedTrace:
     """The engine's records with what a reader needs to know."""
     settings = asdict(engine.settings) | {"sm_split": str(engine.settings.sm_split)}
@@ -116,9 +133,14 @@ def _write_html(engine: SpeechEngine, path: Path) -> None:
     figure.write_html(path, include_plotlyjs=True)
 
 
+def _write_png(engine: SpeechEngine, path: Path) -> None:
+    path.write_bytes(png(engine))
+
+
 _WRITERS: dict[str, Callable[[SpeechEngine, Path], None]] = {
     ".trace.gz": _write_trace,
     ".json": _write_perfetto,
     ".csv": _write_csv,
     ".html": _write_html,
+    ".png": _write_png,
 }

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from voxserve.core.errors import VoxserveError
+from voxserve.core.events import Record
 from voxserve.core.protocols import SpeechEngine
-from voxserve.viz.explain import chunk_words, cure_words, find, heard_words, is_late
+from voxserve.viz.explain import KEPT_S, chunk_words, cure_words, find, heard_words, is_late
 from voxserve.viz.player import Player
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.whatif import Question, WhatIf
-from voxserve.viz.wire import ListenerStall
+from voxserve.viz.wire import ListenerStall, recent
 
 HINT = (
     "Hover over the picture for details; click a deadline, a stall or a slack mark for its story."
@@ -59,10 +60,11 @@ class Stories:
 
     def select(self, request_id: int, index: int) -> None:
         """Tells a chunk's story, then what would have cured its lateness."""
-        story = chunk_words(self.engine.trace, request_id, index)
+        held = self._held()
+        story = chunk_words(held, request_id, index)
         self.tell(story)
         self._point(request_id, index)
-        chunk = find(self.engine.trace.records(), request_id, index)
+        chunk = find(held, request_id, index)
         if chunk is not None and is_late(chunk) and self._search.acquire(blocking=False):
             self.tell(f"{story} <i>Looking for the setting that would have prevented it …</i>")
             self._aside("cure", lambda: self._find_cure(story, request_id, index))
@@ -71,7 +73,7 @@ class Stories:
         """Tells why the listener had nothing to play."""
         stall = ListenerStall(time_s, 0.0, stream)
         player = self.player
-        self.tell(heard_words(self.engine.trace, stall, player.prebuffer_s, player.jitter_s))
+        self.tell(heard_words(self._held(), stall, player.prebuffer_s, player.jitter_s))
 
     def ask(self, changes: dict[str, Any], name: str) -> None:
         """Simulates the last seconds otherwise, and draws the answer as ghosts."""
@@ -86,7 +88,7 @@ class Stories:
     def show(self, answer: WhatIf) -> None:
         """Draws an answer's ghosts and tells the difference."""
         self.timeline.show_ghost(answer.name, answer.words(), answer.ghost)
-        self.tell(answer.as_html())
+        self.tell(answer.table_html())
 
     def close(self) -> None:
         """Ends a simulation that is under way."""
@@ -94,6 +96,9 @@ class Stories:
             question, self._question = self._question, None
         if question is not None:
             question.cancel()
+
+    def _held(self) -> list[Record]:
+        return recent(self.engine.trace, self.engine.now_s() - KEPT_S)
 
     def _answer(self, question: Question) -> None:
         def progress(share: float) -> None:

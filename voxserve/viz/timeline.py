@@ -107,7 +107,7 @@ class Timeline(anywidget.AnyWidget):
         with self._lock:
             self._ghost = (message, buffers[:2]) if held else None
         self.ghosts = True
-        self.send(message, buffers[:2])
+        self.send(message | {"is_new": True}, buffers[:2])
 
     def restart(self) -> None:
         """Empties every page's view and sends the window again with the next frame."""

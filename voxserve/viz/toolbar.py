@@ -25,6 +25,7 @@ FILES = {
     "Perfetto JSON": ".json",
     "Chunks as CSV": ".csv",
     "Figure as HTML": ".html",
+    "Picture as PNG": ".png",
 }
 
 

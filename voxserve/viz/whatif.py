@@ -16,7 +16,7 @@ from voxserve.sim.rerun import WARM_S, Past, SoFar, past_of, rerun, so_far
 from voxserve.sim.what_if import FittedCost
 from voxserve.viz.aside import PART, Aside, Send
 from voxserve.viz.figures import timeline_figure
-from voxserve.viz.wire import time_of
+from voxserve.viz.wire import recent, time_of
 
 PROGRESS_STEP = 0.05
 _SIM = "sim:"
@@ -58,15 +58,18 @@ class WhatIf:
         """The difference in one line."""
         old, new = _short(self.before), _short(self.after)
         parts = [
-            f"{label} {new[label]} instead of {old[label]}"
-            if new[label] != old[label]
-            else f"{label} {new[label]} either way"
+            f"{label} {new[label]}"
+            + (" either way" if new[label] == old[label] else f" instead of {old[label]}")
             for label in old
         ]
         return f"{self.name}, last {self.seconds:.0f} s: {'; '.join(parts)}"
 
     def as_html(self) -> str:
         """The line, and the figures side by side."""
+        return f"<b>{html.escape(self.words())}</b>{self.table_html()}"
+
+    def table_html(self) -> str:
+        """The figures side by side."""
         changed = ", ".join(f"{name} {value}" for name, value in self.changes.items())
         measured = _figures(self.measured)
         rows = {
@@ -81,8 +84,7 @@ class WhatIf:
         heads = "".join(f"<th>{name}" for name in measured)
         guessed = f", {self.num_guessed} lengths guessed" if self.num_guessed else ""
         return (
-            f"<b>{html.escape(self.words())}</b> "
-            f'<table class="vs-table"><tr><th><th>{heads.removeprefix("<th>")}</tr>{body}</table>'
+            f'<table class="vs-table"><tr><th>{heads}</tr>{body}</table>'
             f"{html.escape(changed or 'nothing changed')} · {self.after.num_requests} requests"
             f"{guessed}"
         )
@@ -176,8 +178,7 @@ class Question:
         now = engine.settings
         then = now.changed(engine.prepared, **changes)
         until_s = engine.now_s()
-        oldest_s = until_s - seconds - WARM_S
-        self._recorded = [r for r in engine.trace.records() if time_of(r) >= oldest_s]
+        self._recorded = recent(engine.trace, until_s - seconds - WARM_S)
         self._past = past_of(
             self._recorded,
             now,
@@ -267,7 +268,7 @@ def _profile(engine: SpeechEngine, given: Profile | str | None) -> Profile | Non
 def _short(figures: SoFar) -> dict[str, str]:
     return {
         "TTFA p90": _ms(figures.ttfa_p90_s),
-        "stalled requests": str(figures.num_stalled),
+        "stalled": str(figures.num_stalled),
         "attainment": _percent(figures.attainment),
     }
 

@@ -15,6 +15,7 @@ from voxserve.core.events import (
     OverloadChange,
     Record,
     SettingChange,
+    Trace,
 )
 from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.live import LiveChunks, Stage
@@ -106,6 +107,17 @@ def time_of(record: Record) -> float:
     if isinstance(record, ChunkLife):
         return record.delivered_s or record.launched_s or record.ready_s
     return record.time_s
+
+
+def recent(trace: Trace, from_s: float) -> list[Record]:
+    """The records from a time on, without reading the whole trace for them."""
+    count = 4096
+    while True:
+        records, _ = trace.since(trace.total - count)
+        is_all = count >= min(trace.total, trace.capacity)
+        if is_all or not records or time_of(records[0]) < from_s:
+            return [record for record in records if time_of(record) >= from_s]
+        count *= 4
 
 
 def _packed(rows: list[tuple[float, ...]], width: int) -> bytes:

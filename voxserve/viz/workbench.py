@@ -30,6 +30,7 @@ from voxserve.viz.stories import Stories
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.toolbar import Toolbar
 from voxserve.viz.whatif import WhatIf, what_if
+from voxserve.viz.wire import recent
 
 DEFAULT_TEXT = "The small model speaks while you move the sliders, and every chunk has a deadline."
 NUMBERS_EVERY = 5  # ticks between two updates of the numbers: 2 Hz
@@ -108,7 +109,15 @@ class Workbench:
 
     def figure(self, window_s: float = 8.0) -> Any:
         """The last seconds as a Plotly figure that can be saved in a notebook or as HTML."""
-        return timeline_figure(self.engine.trace, window_s=window_s)
+        return timeline_figure(
+            recent(self.engine.trace, self.engine.now_s() - window_s - export.BEFORE_S),
+            window_s=window_s,
+            margin_s=self.engine.settings.urgency_margin_s,
+        )
+
+    def png(self, window_s: float = 8.0, *, is_dark: bool = False) -> bytes:
+        """The last seconds as a PNG, drawn in the kernel: `IPython.display.Image(bench.png())`."""
+        return export.png(self.engine, window_s, is_dark=is_dark)
 
     def what_if(self, seconds: float = 20.0, **changes: Any) -> WhatIf:
         """What other settings would have done with the last seconds' requests.
@@ -120,7 +129,7 @@ class Workbench:
         return answer
 
     def save(self, path: str | Path) -> Path:
-        """Writes the trace as `.trace.gz`, `.json` (Perfetto), `.csv` or `.html`."""
+        """Writes the trace as `.trace.gz`, `.json` (Perfetto), `.csv`, `.html` or `.png`."""
         return export.save(self.engine, path)
 
     def close(self) -> None:

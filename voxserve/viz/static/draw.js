@@ -6,7 +6,7 @@ import { cross, diamond, disc, line, triangle } from "./shapes.js";
 import { drawStrip } from "./strip.js";
 import { isLate, slackRange, slackY, tickStep, xOf } from "./tracks.js";
 
-/** Paints one frame. `view` is {from, to, now, margin}. */
+/** Paints one frame. `view` is {from, to, now, margin, mark}: `mark` is what "now" is called. */
 export function draw(g, box, seen, view, theme, names, selected) {
   g.clearRect(0, 0, box.width, box.height);
   g.font = theme.font;
@@ -51,7 +51,7 @@ function drawFrame(g, box, view, theme, names) {
     if (x > box.right - 24 && i !== 0) continue;
     g.fillStyle = i === 0 ? theme.text : theme.faint;
     const amount = Number((Math.abs(i) * step).toFixed(3));
-    g.fillText(i === 0 ? "now" : `${i > 0 ? "+" : "−"}${amount} s`, x, box.bottom + 14);
+    g.fillText(i === 0 ? (view.mark ?? "now") : `${i > 0 ? "+" : "−"}${amount} s`, x, box.bottom + 14);
   }
   g.strokeStyle = theme.text;
   const x = Math.round(xOf(box, view, view.now)) + 0.5;

@@ -102,7 +102,7 @@ export function chunkText(c, schema) {
 
 function chunkTraces(seen, at, schema, names) {
   const late = seen.chunks.filter(isLate);
-  const points = (name, rows, time, symbol, color, text) => ({
+  const points = (name, rows, time, symbol, color, text, width = 2) => ({
     type: "scatter",
     mode: "markers",
     name,
@@ -110,14 +110,14 @@ function chunkTraces(seen, at, schema, names) {
     y: rows.map(() => names[3]),
     text: rows.map(text),
     hovertemplate: "%{text}<extra></extra>",
-    marker: { symbol, color, size: 10, line: { width: 2, color } },
+    marker: { symbol, color, size: 10, line: { width, color }, opacity: width > 1 ? 1 : 0.5 },
   });
   const told = (c) => chunkText(c, schema).join("<br>");
   const due = (c) => at(c.deadline_s);
   const met = seen.chunks.filter((c) => c.delivered_s <= c.deadline_s);
   const stalls = late.filter((c) => c.stall_s > 0);
   return [
-    points("deadline met", met, due, "line-ns", "#888", told),
+    points("deadline met", met, due, "line-ns", "#888", told, 1),
     points("deadline missed", late, due, "x-thin", COLOURS.stall, told),
     points("server stall", stalls, (c) => at(c.delivered_s), "triangle-down", COLOURS.stall, told),
     points("listener stall", seen.heard, (h) => at(h.time_s), "triangle-down-open", COLOURS.heard,
@@ -160,7 +160,7 @@ function plotLayout(seen, view, at, theme, names) {
   return {
     barmode: "overlay",
     bargap: 0.15,
-    margin: { l: 116, r: 10, t: 24, b: 36 },
+    margin: { l: 122, r: 10, t: 24, b: 36 },
     paper_bgcolor: theme.paper,
     plot_bgcolor: theme.paper,
     font: { color: theme.text, size: 11 },

@@ -4,7 +4,7 @@ import { COLOURS } from "./colours.js";
 import { diamond, disc, line, triangle } from "./shapes.js";
 import { seconds, stripMarks, stripX } from "./tracks.js";
 
-const TICKS_S = [-0.5, -0.2, 0, 0.2, 0.5, 1, 2, 4, 8];
+const TICKS_S = [-0.5, 0, 0.2, 0.5, 1, 2, 4, 8];
 const STAGES = ["being generated", "ready, waits for a codec lane", "being decoded"];
 
 export function drawStrip(g, box, live, view, theme) {

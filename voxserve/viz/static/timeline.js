@@ -18,7 +18,7 @@ export default () => {
   let tracks = null;
   let heardMs = 0; // when the kernel was last heard
   let lagMs = 0; // least delay seen: kernel and browser clocks differ by a constant
-  let frozen = null; // {view, seen} while the view stands still
+  let frozen = null; // {view, seen, isPlain} while the view stands still; plain: on the canvas
   const views = new Set();
 
   function initialize({ model }) {
@@ -28,7 +28,7 @@ export default () => {
     const onMessage = (message, buffers) => {
       if (message.type === "ghost") {
         tracks.haunt(message, buffers);
-        if (frozen) frozen.seen.ghost = tracks.ghost;
+        if (tracks.ghost && message.is_new) frozen = standStill(model, message.now, "asked", true);
         views.forEach((view) => view.show());
       }
       if (message.type !== "delta") return;
@@ -65,12 +65,23 @@ export default () => {
     return { from: now - length, to: now + AHEAD * length, now, margin: model.get("margin_s") };
   }
 
+  /** The window that ends at `now`; plain stays on the canvas, else it can be zoomed. */
+  function standStill(model, now, mark, isPlain) {
+    const length = model.get("window_s");
+    const view = { from: now - length, to: now + AHEAD * length, now, margin: model.get("margin_s"), mark };
+    // All that is kept is there to pan to, unless that is more than SVG can take.
+    const isMuch = isPlain || tracks.spans.length > MANY_BARS;
+    return { view, seen: tracks.within(isMuch ? view.from : tracks.now - tracks.keepS, Infinity), isPlain };
+  }
+
   function render({ model, el }) {
     el.classList.add("vs-timeline");
     el.innerHTML = `
       <div class="vs-bar"><span class="vs-legend"></span>
         <button class="vs-haunt jupyter-button" aria-pressed="true" hidden
           title="Show what would have been (G)">Ghosts</button>
+        <button class="vs-zoom jupyter-button" hidden
+          title="This moment as a figure to zoom">Zoom</button>
         <button class="vs-freeze jupyter-button" aria-pressed="false" title="Stand still and zoom (Space)"></button></div>
       <div class="vs-words" role="status" hidden></div>
       <div class="vs-stage"><canvas tabindex="0" role="img"></canvas>
@@ -79,7 +90,9 @@ export default () => {
     el.querySelector(".vs-legend").innerHTML = LEGEND;
     const [canvas, plot, tip, gone] = ["canvas", ".vs-plot", ".vs-tip", ".vs-gone"].map((q) => el.querySelector(q));
     const button = el.querySelector(".vs-freeze");
-    const [haunt, words, stage] = [".vs-haunt", ".vs-words", ".vs-stage"].map((q) => el.querySelector(q));
+    const [haunt, zoomIn, words, stage] = [".vs-haunt", ".vs-zoom", ".vs-words", ".vs-stage"].map((q) =>
+      el.querySelector(q),
+    );
     const g = canvas.getContext("2d");
     let theme = themeOf(el);
     let box = layoutOf(100, 100);
@@ -136,11 +149,7 @@ export default () => {
     };
 
     const freeze = (on) => {
-      const view = liveView(model);
-      // All that is kept is there to pan to, unless that is more than SVG can take.
-      const isMuch = tracks.spans.length > MANY_BARS;
-      const seen = tracks.within(isMuch ? view.from : view.now - tracks.keepS, Infinity);
-      frozen = on ? { view, seen } : null;
+      frozen = on ? standStill(model, tracks.now, "pause", false) : null;
       tell(model, { type: "frozen", on });
       views.forEach((view) => view.show());
     };
@@ -148,14 +157,15 @@ export default () => {
       place();
       button.setAttribute("aria-pressed", String(Boolean(frozen)));
       button.innerHTML = `<i class="fa fa-${frozen ? "play" : "pause"}"></i> ${frozen ? "Live" : "Inspect"}`;
-      if (!frozen) {
+      zoomIn.hidden = !frozen?.isPlain;
+      if (!frozen || frozen.isPlain) {
         plot.hidden = true;
         canvas.style.visibility = "";
         return paint();
       }
       try {
         const plotly = await loadPlotly(model);
-        if (!frozen) return;
+        if (!frozen || frozen.isPlain) return;
         const { data, layout } = figureOf(current().seen, frozen.view, theme, tracks.schema, NAMES);
         plot.hidden = false;
         canvas.style.visibility = "hidden";
@@ -233,6 +243,10 @@ export default () => {
       model.save_changes();
     };
     haunt.onclick = toggle;
+    zoomIn.onclick = () => {
+      frozen = standStill(model, frozen.view.now, frozen.view.mark, false);
+      views.forEach((view) => view.show());
+    };
     model.on("change:ghosts", show);
 
     const retheme = () => {
@@ -270,9 +284,9 @@ const LEGEND = [
   ["vs-k-missed", "missed"],
   ["vs-k-stall", "server stall"],
   ["vs-k-heard", "listener stall"],
-  ["vs-k-pressed", "urgent"],
-  ["vs-k-calm", "background"],
-  ["vs-k-open", "still generated"],
+  ["vs-k-pressed", "urgent chunk"],
+  ["vs-k-calm", "background chunk"],
+  ["vs-k-open", "not ready yet"],
 ]
   .map(([name, text]) => `<span class="vs-key"><i class="${name}" aria-hidden="true"></i>${text}</span>`)
   .join("");

@@ -121,7 +121,7 @@ export function isLate(chunk) {
 
 /** Where things are drawn, in CSS pixels; with ghosts each lane shares its row with its ghost. */
 export function layoutOf(width, height, hasGhosts = false) {
-  const left = 116;
+  const left = 122;
   const right = width - 10;
   const top = 18; // room for the text of setting changes
   const strip = { y: height - 56, h: 38 }; // its own axis below it
