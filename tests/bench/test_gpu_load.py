@@ -52,6 +52,7 @@ def build(_model: str, _device: str, *, clock: Clock, **_: object) -> Built:
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "build_executor", build)
     monkeypatch.setattr(gpu_load, "Budget", partial(Budget, overhead_s=1.0))
+    monkeypatch.setattr(gpu_load, "_GRACE_S", 0.5)
 
 
 def run(output: Path, *words: str) -> dict:
@@ -66,7 +67,7 @@ def unpacked(output: Path) -> Path:
 
 def test_every_part_is_kept_and_becomes_a_table(tmp_path: Path):
     # The search cannot find where this driver fails within its time: it ends with it.
-    words = ["--figures", "idle host libritts-10@4 overload@4", "--budget", "18"]
+    words = ["--figures", "idle host libritts-10@4 overload@4", "--budget", "12"]
     summary = run(tmp_path / "out", *words)
     lines = "\n".join(summary["lines"])
     assert "failed" not in lines
@@ -87,7 +88,7 @@ def test_every_part_is_kept_and_becomes_a_table(tmp_path: Path):
 
 def test_it_goes_on_from_earlier_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(load_session.LoadSession, "bracket", lambda *_: None)
-    words = ["--figures", "libritts-10@4", "--budget", "12"]
+    words = ["--figures", "libritts-10@4", "--budget", "6"]
     first = run(tmp_path / "first", *words)
     assert any("libritts-10, seed 0" in line for line in first["lines"])
     runs = load_runs(unpacked(tmp_path / "first") / "libritts-10")
@@ -112,14 +113,14 @@ def test_a_part_that_fails_does_not_end_the_others(tmp_path: Path, monkeypatch):
         raise ValueError("no such luck")
 
     monkeypatch.setattr(load_session, "idle_ttfa", broken)
-    summary = run(tmp_path / "out", "--figures", "idle host", "--budget", "20")
+    summary = run(tmp_path / "out", "--figures", "idle host", "--budget", "12")
     lines = "\n".join(summary["lines"])
     assert "no such luck" in lines
     assert "host: requests" in lines
 
 
 def test_the_best_split_is_kept(tmp_path: Path):
-    words = ["--split", "8/4,none", "--figures", "libritts-10@4", "--budget", "12"]
+    words = ["--split", "8/4,none", "--figures", "libritts-10@4", "--budget", "6"]
     summary = run(tmp_path / "out", *words)
     assert sum("split 8/4: rate_rps" in line for line in summary["lines"]) == 1
     assert any("from here on" in line for line in summary["lines"])

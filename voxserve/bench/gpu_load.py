@@ -78,6 +78,9 @@ def _measure(
 
 def _act(session: LoadSession, words: Sequence[str], cases: Sequence[Case]) -> None:
     """Cheap parts first, then one level of certainty after the other for all cases."""
+    overloads = [word for word in words if word.startswith("overload")]
+    if overloads:
+        session.budget.reserved_s = session.args.seconds + session.budget.overhead_s
     if len(session.args.split) > 1 and cases:
         session.part("split", lambda: session.choose_split(cases[0]))
     if "idle" in words:
@@ -89,11 +92,10 @@ def _act(session: LoadSession, words: Sequence[str], cases: Sequence[Case]) -> N
     for level in (ONE_SEED, DECIDING, COMPLETE):
         for case in cases:
             session.part(case.name, lambda case=case, level=level: session.settle(case, level))
-        if level == ONE_SEED:
-            for word in words:
-                if word.startswith("overload"):
-                    usual = _usual_case(session, word)
-                    session.part("overload", lambda usual=usual: session.overload(usual))
+        session.budget.reserved_s = 0.0
+        for word in overloads if level == ONE_SEED else ():
+            usual = _usual_case(session, word)
+            session.part("overload", lambda usual=usual: session.overload(usual))
 
 
 def _usual_case(session: LoadSession, word: str) -> Case:

@@ -96,11 +96,13 @@ class Budget:
     Attributes:
         seconds: In all, from now.
         overhead_s: Of a run: warm-up, draining, accounting; follows the runs before.
+        reserved_s: Kept for a part that comes later.
         skipped: What no longer fitted.
     """
 
     seconds: float
     overhead_s: float = 14.0
+    reserved_s: float = 0.0
     skipped: list[str] = field(default_factory=list[str])
     _begun_s: float = field(default_factory=time.monotonic)
 
@@ -116,7 +118,7 @@ class Budget:
 
     def fits(self, what: str, seconds: float) -> bool:
         """Whether a run with so many seconds of arrivals ends in time; notes what does not."""
-        if self.left_s >= seconds + self.overhead_s:
+        if self.left_s - self.reserved_s >= seconds + self.overhead_s:
             return True
         if what not in self.skipped:
             self.skipped.append(what)

@@ -174,7 +174,7 @@ class LoadSession:
         """
         self._apply({})
         measured = capacity_rps(self._full_sweep(case).attainment(), THRESHOLDS[0])
-        capacity = measured or case.start_rps
+        capacity = measured or self._guesses(case)[THRESHOLDS[0]]
         if self.budget.fits("overload", self._long_s):
             sweep = self._sweep(case, "overload", self._long_s, is_short=False)
             rate = on_grid(OVERLOAD * capacity, 1.0)
