@@ -6,6 +6,7 @@ import pytest
 from sim_profiles import round_profile
 
 from voxserve.bench import validate
+from voxserve.bench.runs import completed_steady_rps
 from voxserve.core import trace_file
 from voxserve.core.workload import find
 from voxserve.sim.api import simulate
@@ -85,12 +86,32 @@ def test_a_sweep_is_predicted(monkeypatch):
     assert ttfa.error == pytest.approx(0.0)
 
 
+def test_what_is_completed_past_capacity_is_predicted():
+    profile = round_profile()
+    run = simulate(profile, rate_rps=60.0, seconds=8.0)
+    completed = completed_steady_rps(run.outcomes, 8.0)
+    report = {
+        "configuration": {"workload": "libritts", "settings": {}, "seconds": 8.0},
+        "capacity_rps": {"0.9": 0.0},
+        "rates": [
+            {
+                "rate_rps": 60.0,
+                "completed_steady_rps": completed,
+                "ttfa_p90_ms": run.summary.ttfa_p90_s * 1e3,
+            }
+        ],
+    }
+    found = validate.compare_sweep(report, profile)
+    assert [item.unit for item in found] == ["requests/s", "ms"]
+    assert found[0].error == found[1].error == 0.0
+
+
 def test_traces_in_a_folder_become_rows(tmp_path):
     profile = round_profile()
     run = simulate(profile, rate_rps=10.0, seconds=3.0, trace=True)
     trace_file.save(run.trace(), tmp_path / "10rps-seed0.trace.jsonl.gz")
     (tmp_path / "notes.txt").write_text("not a trace")
-    rows = validate.measured_rows(profile, tmp_path)
+    rows = validate.measured_rows(profile, (tmp_path, tmp_path / "nothing"))
     assert len(rows) == 8
     assert all(row.verdict() == "aim" for row in rows if "error" in row.figure)
 

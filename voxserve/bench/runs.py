@@ -46,14 +46,18 @@ class Run:
         return pooled([self]).attainment
 
 
-def completed_steady_rps(run: Run) -> float:
-    """Requests that ended a second, from a quarter of the window to its end.
+def completed_steady_rps(outcomes: Sequence[Outcome], seconds: float) -> float:
+    """Requests that completed a second, from a quarter of the window to its end.
 
     `Summary.completed_rps` also counts the time in which the last long requests end alone.
+
+    Args:
+        outcomes: Of every counted request.
+        seconds: Length of the arrival window.
     """
-    first_s = run.seconds / 4
-    ends_s = [item.end_s for item in run.outcomes if item.is_done and item.end_s is not None]
-    return sum(first_s <= at_s <= run.seconds for at_s in ends_s) / (run.seconds - first_s)
+    first_s = seconds / 4
+    ends_s = [item.end_s for item in outcomes if item.is_done and item.end_s is not None]
+    return sum(first_s <= at_s <= seconds for at_s in ends_s) / (seconds - first_s)
 
 
 def pooled(runs: Sequence[Run]) -> Summary:
@@ -83,7 +87,8 @@ def figures(runs: Sequence[Run]) -> dict[str, Any]:
         **{f"attainment_{t * 1e3:.0f}ms": at for t, at in summary.attainment_at.items()},
         "goodput_rps": summary.goodput_rps,
         "completed_rps": sum(pooled([run]).completed_rps for run in runs) / len(runs),
-        "completed_steady_rps": sum(map(completed_steady_rps, runs)) / len(runs),
+        "completed_steady_rps": sum(completed_steady_rps(r.outcomes, r.seconds) for r in runs)
+        / len(runs),
         "ttfa_p50_ms": summary.ttfa_p50_s * 1e3,
         "ttfa_p90_ms": summary.ttfa_p90_s * 1e3,
         "ttfa_p99_ms": summary.ttfa_p99_s * 1e3,

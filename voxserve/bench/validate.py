@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from voxserve.bench import machine
+from voxserve.bench.runs import completed_steady_rps
 from voxserve.bench.sim_capacity import find_capacity
 from voxserve.bench.sim_sweep import sweep
 from voxserve.bench.tables import RESULTS_DIR, Figure, Results
@@ -32,6 +33,7 @@ from voxserve.sim.api import simulate
 from voxserve.sim.device import default_settings, prepared_of
 
 TRACES_DIR = RESULTS_DIR.parent / "traces"
+SWEEPS_DIR = RESULTS_DIR / "h200-load"
 PAPER_PROFILE = "h100-qwen3-tts-1.7b-paper"
 CAPACITY_WITHIN, TTFA_WITHIN = 0.10, 0.20  # how near a prediction should come
 
@@ -171,8 +173,17 @@ def compare_sweep(report: dict[str, Any], profile: Profile) -> list[Compared]:
     prepared = prepared_of(profile)
     settings = settings_of(configuration, profile, prepared)
     workload = str(configuration.get("workload", "libritts"))
-    capacities = {float(k): float(v) for k, v in report["capacity_rps"].items()}
-    predicted = find_capacity(profile, workload, thresholds=tuple(capacities), settings=settings)
+    # A capacity of 0 says only that no tested rate held.
+    capacities = {float(k): float(v) for k, v in report["capacity_rps"].items() if v}
+    if not capacities:
+        return _compare_past_capacity(report, profile, workload, settings)
+    predicted = find_capacity(
+        profile,
+        workload,
+        thresholds=tuple(capacities),
+        start_rps=max(capacities.values()),
+        settings=settings,
+    )
     compared = [
         Compared(f"capacity at {limit:.0%}", predicted.rps[limit], rps, "requests/s")
         for limit, rps in capacities.items()
@@ -183,6 +194,23 @@ def compare_sweep(report: dict[str, Any], profile: Profile) -> list[Compared]:
             run = simulate(profile, workload, settings, rate_rps=row["rate_rps"])
             name = f"TTFA p90 at {row['rate_rps']:g} requests/s"
             compared.append(Compared(name, run.summary.ttfa_p90_s * 1e3, row["ttfa_p90_ms"], "ms"))
+    return compared
+
+
+def _compare_past_capacity(
+    report: dict[str, Any], profile: Profile, workload: str, settings: Settings
+) -> list[Compared]:
+    """What is still completed at rates that are past capacity."""
+    compared: list[Compared] = []
+    for row in cast(list[dict[str, Any]], report["rates"]):
+        rate, seconds = row["rate_rps"], report["configuration"]["seconds"]
+        run = simulate(profile, workload, settings, rate_rps=rate, seconds=seconds)
+        completed = completed_steady_rps(run.outcomes, seconds)
+        where = f"at {rate:g} requests/s"
+        compared += [
+            Compared(f"completed {where}", completed, row["completed_steady_rps"], "requests/s"),
+            Compared(f"TTFA p90 {where}", run.summary.ttfa_p90_s * 1e3, row["ttfa_p90_ms"], "ms"),
+        ]
     return compared
 
 
@@ -249,17 +277,21 @@ def _admission_rows(seeds: Sequence[int], workers: int | None) -> list[Figure]:
     return rows
 
 
-def measured_rows(profile: Profile, folder: Path = TRACES_DIR) -> list[Figure]:
-    """Predictions for the traces and sweeps kept in a folder, with their errors."""
+def measured_rows(
+    profile: Profile, folders: Sequence[Path] = (TRACES_DIR, SWEEPS_DIR)
+) -> list[Figure]:
+    """Predictions for the traces and sweeps kept in folders, with their errors."""
     rows: list[Figure] = []
-    for path in sorted(folder.glob("**/*")):
-        if path.name.endswith(".trace.jsonl.gz"):
+    for path in sorted(path for folder in folders for path in folder.glob("**/*")):
+        name, _, kind = path.name.partition(".")
+        if kind == "trace.jsonl.gz":
+            label = f"trace {name}"
             compared = compare_trace(trace_file.load(path), profile)
-        elif path.name == "sweep.json":
+        elif path.name.endswith("sweep.json"):
+            label = f"sweep {path.name.removesuffix('sweep.json').rstrip('.')}".rstrip()
             compared = compare_sweep(json.loads(path.read_text(encoding="utf-8")), profile)
         else:
             continue
-        label = str(path.relative_to(folder))
         for item in compared:
             bound = CAPACITY_WITHIN if "capacity" in item.figure else TTFA_WITHIN
             figure = f"{label}: {item.figure}, measured {item.measured:.4g} {item.unit}, predicted"
