@@ -10,7 +10,7 @@ from fake_model import FakeModel
 from waiting import assert_no_threads
 
 from voxserve import cli
-from voxserve.commands.bench import parse_settings
+from voxserve.commands.settings_option import parse_settings, parse_several
 from voxserve.core import trace_file
 from voxserve.core.clock import Clock
 from voxserve.core.errors import InvalidInput
@@ -88,5 +88,10 @@ def test_settings_are_numbers_or_words():
         "background_batch": 4.0,
         "urgency_margin_s": 0.05,
     }
-    with pytest.raises(InvalidInput):
-        parse_settings(["sm_split"])
+    assert parse_several(["sm_split=100/32,none", "urgency_margin_s=0.05"]) == {
+        "sm_split": ["100/32", "none"],
+        "urgency_margin_s": 0.05,
+    }
+    for text in ("sm_split", "sm_split=", "=1"):
+        with pytest.raises(InvalidInput, match="NAME=VALUE is needed"):
+            parse_settings([text])

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from voxserve.commands.settings_option import parse_settings
 from voxserve.core import trace_file
 from voxserve.core.errors import InvalidInput
 from voxserve.core.workload import find
@@ -107,24 +108,6 @@ def measure(sweep: Sweep, rates: Sequence[float], start_rps: float) -> None:
         sweep.measure_all(rates)
     else:
         sweep.find_capacity(start_rps)
-
-
-def parse_settings(pairs: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE texts as settings; numbers become numbers.
-
-    Raises:
-        InvalidInput: A text without "=".
-    """
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals:
-            raise InvalidInput(f"--set {pair}: NAME=VALUE is needed, like sm_split=100/32")
-        try:
-            settings[name] = float(text)
-        except ValueError:
-            settings[name] = text
-    return settings
 
 
 class Bars:

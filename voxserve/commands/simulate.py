@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from voxserve.commands.outputs import check_writable
+from voxserve.commands.settings_option import parse_several
 from voxserve.core.errors import InvalidInput
-from voxserve.core.settings import Settings
 
 if TYPE_CHECKING:
     from voxserve.bench.sim_capacity import Capacity
@@ -60,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs what was asked for and prints a table; the last line is the answer."""
-    settings = parse_settings(args.settings)
+    settings = parse_several(args.settings)
     for path in filter(None, (args.trace, args.json, args.html)):
         check_writable(path)
     if args.capacity:
@@ -88,33 +87,6 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         _save_figure(args.html, result)
     return 0
-
-
-def parse_settings(pairs: list[str]) -> dict[str, Any]:
-    """Settings from `NAME=VALUE` texts; several values become a list.
-
-    Raises:
-        InvalidInput: Not of that form.
-    """
-    known = {item.name: item.default for item in fields(Settings)}
-    settings: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not text:
-            raise InvalidInput(f"--set {pair!r} is not like sm_split=100/32")
-        numeric = isinstance(known.get(name), int | float)
-        values = [_value(part, numeric) for part in text.split(",")]
-        settings[name] = values if len(values) > 1 else values[0]
-    return settings
-
-
-def _value(text: str, numeric: bool) -> Any:
-    if not numeric:
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        return text  # the setting's own check tells what is possible
 
 
 def _numbers(text: str, option: str) -> list[float]:
