@@ -102,13 +102,13 @@ class Listener:
 
     def _find_audible(self, pcm: NDArray[np.int16], starts_s: float) -> None:
         """The first audible sample is heard when the player gets to it."""
-        # In small parts: numpy hands the interpreter over for arrays of more than 500 elements,
-        # which beside a busy thread costs the serving thread a switch interval each time.
+        # In small parts: numpy hands the interpreter over for arrays of more than 500 elements and
+        # in argmax, which beside a busy thread costs the serving thread a switch interval.
         for start in range(0, len(pcm), _PART_SAMPLES):
             part = pcm[start : start + _PART_SAMPLES]
             is_audible = (part > AUDIBLE_LEVEL) | (part < -AUDIBLE_LEVEL)
-            first = int(is_audible.argmax())
-            if is_audible[first]:
+            first = is_audible.tobytes().find(1)
+            if first >= 0:
                 self.audible_ttfa_s = starts_s + (start + first) / self._rate_hz - self.arrival_s
                 return
 

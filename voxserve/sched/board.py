@@ -31,7 +31,7 @@ class InFlight:
         slots: [rows] int64, in row order.
         estimate_s, ends_s: Estimated duration and end.
         request_id: [rows] int64, in row order.
-        is_row: [num_slots] int64 of 0 and 1, for steps: adding it to a column is faster than
+        is_row: [width] int64 of 0 and 1, for steps: adding it to a column is faster than
             indexing with `slots`.
         lives: Of a codec job's chunks, when a trace is kept.
     """

@@ -7,15 +7,17 @@ import numpy as np
 from voxserve.core.chunk import Chunks
 from voxserve.core.events import PackedChunks
 from voxserve.core.jobs import CodecJob, JobKind, LaneName, Partition, Role
-from voxserve.core.playback import BoolArray
+from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.settings import Split
 from voxserve.sched.board import Board
 from voxserve.sched.estimates import bucket_for
 from voxserve.sched.overload import Overload
 from voxserve.sched.policy import BackgroundView, HeadChunks
 from voxserve.sched.split import follow_codec_split
+from voxserve.sched.state import IntArray
 
 _NO_SPLIT = Split()
+_FEW = 64
 
 
 class CodecLanes:
@@ -54,7 +56,7 @@ class CodecLanes:
         if len(slots) == 0:
             return None
         due_s = table.due_s[slots]
-        by_due = due_s.argsort()
+        by_due = _order(due_s)
         if due_s[by_due[-1]] == np.inf:  # files: longest waiting first, so none waits for ever
             by_due = np.lexsort((table.head_s[slots], due_s))
         slots = slots[by_due]
@@ -212,3 +214,14 @@ class CodecLanes:
         """A timer that has passed already is not one: something else is being waited for."""
         if time_s > now_s:
             self._board.wake_at(time_s)
+
+
+def _order(values: FloatArray) -> IntArray:
+    """[values] int64: their ascending order.
+
+    numpy hands the interpreter to other threads while it sorts, which costs a switch interval
+    where one of them computes; for few values Python's own sort is about as fast.
+    """
+    if len(values) > _FEW:
+        return values.argsort()
+    return np.array(sorted(range(len(values)), key=values.tolist().__getitem__), dtype=np.int64)

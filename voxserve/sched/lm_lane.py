@@ -86,7 +86,7 @@ class LmLane:
         table.is_active[slots] = True
         table.is_pending[slots] = False
         estimate_s = board.estimates.prefill_s(num_tokens, len(requests), job.split)
-        is_row = np.zeros(table.num_slots, dtype=np.int64)
+        is_row = np.zeros_like(table.launched)
         is_row[slots] = 1
         self._launch(now_s, job, slots, is_row, estimate_s)
         return job
@@ -104,7 +104,7 @@ class LmLane:
         board, batch = self._board, self._rows
         if np.count_nonzero(is_row) > board.settings.max_decode_batch:
             slots = self._chosen(now_s, is_row.nonzero()[0])
-            is_row = np.zeros(board.table.num_slots, dtype=np.bool_)
+            is_row = np.zeros_like(is_row)
             is_row[slots] = True
             board.table.last_step_s[slots] = now_s
         else:
@@ -165,7 +165,7 @@ class _Rows:
         self.bucket = 0
 
     def become(self, is_row: BoolArray) -> None:
-        """Takes the rows of a mask [num_slots]."""
+        """Takes the rows of a mask [width]."""
         key = is_row.tobytes()
         if key == self._key:
             return

@@ -24,10 +24,11 @@ def step_done(board: Board, now_s: float, event: StepDone) -> None:
     slots, status = entry.slots, event.status
     assert len(status) == len(slots), f"job {event.job_id}: {len(status)} flags, {len(slots)} rows"
     assert entry.is_row is not None, f"job {event.job_id} is not a step"
-    board.table.launched -= entry.is_row
+    is_row = board.table.widened(entry.is_row)
+    board.table.launched -= is_row
     is_plain = board.table.num_discard == 0 and not event.failed and not np.count_nonzero(status)
     if is_plain and entry.job.kind is JobKind.DECODE:  # nearly every step
-        _frames_made(board, now_s, entry.is_row)
+        _frames_made(board, now_s, is_row)
         return
     is_live = _live_rows(board, slots)
     for row, message in event.failed.items():
@@ -36,7 +37,7 @@ def step_done(board: Board, now_s: float, event: StepDone) -> None:
             _fail(board, now_s, int(slots[row]), message)
     if entry.job.kind is JobKind.PREFILL:
         _start_running(board, now_s, slots[is_live])
-    made = np.zeros(board.table.num_slots, dtype=np.int64)
+    made = np.zeros_like(board.table.launched)
     made[slots[is_live & (status == RowStatus.CONTINUE)]] = 1
     _frames_made(board, now_s, made)
     for row in np.flatnonzero(is_live & (status != RowStatus.CONTINUE)).tolist():
@@ -47,7 +48,7 @@ def step_done(board: Board, now_s: float, event: StepDone) -> None:
 def step_failed(board: Board, now_s: float, entry: InFlight, message: str) -> None:
     """A whole prefill or decode job failed: so do its requests, and only they."""
     assert entry.is_row is not None, f"job {entry.job.job_id} is not a step"
-    board.table.launched -= entry.is_row
+    board.table.launched -= board.table.widened(entry.is_row)
     is_live = _live_rows(board, entry.slots)
     live: list[int] = entry.slots[is_live].tolist()
     for slot in live:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from voxserve.core.playback import BoolArray, FloatArray
 from voxserve.core.request import FinishReason, RequestSpec, RequestState
 
 IntArray = NDArray[np.int64]
+WIDTH_STEP = 64
 NEVER = np.iinfo(np.int64).max // 4  # a frame count no request reaches
 
 
@@ -65,9 +67,14 @@ class ActiveRequest:
 
 
 class SlotTable:
-    """Per-slot columns, [num_slots] each; a free slot's values mean nothing.
+    """Per-slot columns, [width] each; a free slot's values mean nothing.
+
+    Only as many slots are looked at as requests have needed since the last pause, in steps of
+    `WIDTH_STEP`: a decision costs what is running, not what a device could hold. It also keeps
+    columns short of the 500 elements from which on numpy hands the interpreter to other threads.
 
     Attributes:
+        width: Slots looked at; those from here on have never been given out.
         num_opened: Slots given out so far.
         owner: The request in each slot, or None.
         request_id: Its id, -1 when free.
@@ -139,10 +146,31 @@ class SlotTable:
         self.ramp_length = ints()
         self.ramp = np.ones((num_slots, max_ramp), dtype=np.int64)
         self.num_opened = 0
+        self._full: dict[str, NDArray[Any]] = {
+            name: cast("NDArray[Any]", column)
+            for name, column in vars(self).items()
+            if isinstance(column, np.ndarray)
+        }
+        self.width = 0
+        self._show(WIDTH_STEP)
 
     def heard_elsewhere(self) -> None:
         """Role LM: being handed off and being heard are two things."""
-        self.heard_frames = np.zeros(self.num_slots, dtype=np.int64)
+        self._full["heard_frames"] = np.zeros(self.num_slots, dtype=np.int64)
+        self._show(self.width)
+
+    def widened(self, mask: IntArray) -> IntArray:
+        """A mask over the slots that were looked at when it was made, for those of now."""
+        if len(mask) == self.width:
+            return mask
+        wide = np.zeros_like(self.launched)
+        wide[: len(mask)] = mask
+        return wide
+
+    def _show(self, width: int) -> None:
+        self.width = min(width, self.num_slots)
+        for name, column in self._full.items():
+            setattr(self, name, column[: self.width])
 
     @property
     def num_held(self) -> int:
@@ -152,6 +180,8 @@ class SlotTable:
     def open(self, request: ActiveRequest, now_s: float, lookahead_frames: int) -> None:
         """Gives a free slot to a request that is about to be prefilled: the last one freed."""
         slot = self.free.pop()
+        if slot >= self.width:
+            self._show(self.width + WIDTH_STEP)
         spec = request.spec
         request.slot = slot
         self.owner[slot] = request
@@ -192,6 +222,9 @@ class SlotTable:
         self.is_active[slot] = self.is_pending[slot] = self.is_head[slot] = False
         self.is_starved[slot] = False
         self.free.append(slot)
+        if len(self.free) == self.num_slots:  # a pause: the lowest go out first again
+            self.free.sort(reverse=True)
+            self._show(WIDTH_STEP)
 
     def discard_launched(self, slot: int) -> None:
         """Marks every row in flight of a slot whose sequence has ended."""
@@ -199,5 +232,5 @@ class SlotTable:
         self.discard[slot] = self.launched[slot]
 
     def is_decodable(self) -> BoolArray:
-        """[num_slots] bool: which slots a decode step may be launched for."""
+        """[width] bool: which slots a decode step may be launched for."""
         return self.is_active & (self.frames + self.launched < self.limit)
