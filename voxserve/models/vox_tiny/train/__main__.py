@@ -1,0 +1,113 @@
+"""The training command: `python -m voxserve.models.vox_tiny.train STAGE ...`.
+
+Stages, each repeatable alone:
+
+    corpus   texts and phonemes, in parts
+    speak    the teacher speaks a part; codes and times go to shards
+    merge    shards to a few files
+    lm       trains the language model; resumes where it was stopped
+    pack     the best snapshot, in 8 bits, with the bundled codec decoder
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+from pathlib import Path
+
+from voxserve.models.vox_tiny.train import corpus, data, shards, sources, speak
+from voxserve.models.vox_tiny.train.network import ModelShape
+from voxserve.models.vox_tiny.train.pack import pack
+from voxserve.models.vox_tiny.train.teacher import Teacher
+from voxserve.models.vox_tiny.train.trainer import Trainer, TrainingPlan
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs one stage."""
+    options = _parser().parse_args(arguments)
+    options.run(options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m voxserve.models.vox_tiny.train")
+    stages = parser.add_subparsers(required=True)
+    stage = stages.add_parser("corpus", help="write texts and phonemes")
+    stage.add_argument("--sources", type=Path, required=True, help="folder of unpacked packages")
+    stage.add_argument("--into", type=Path, required=True)
+    stage.add_argument("--parts", type=int, default=8)
+    stage.add_argument("--only", type=int, nargs="*", help="write these parts only")
+    stage.set_defaults(run=_corpus)
+    stage = stages.add_parser("speak", help="have the teacher speak a part")
+    stage.add_argument("--corpus", type=Path, required=True)
+    stage.add_argument("--encoder", type=Path, required=True)
+    stage.add_argument("--into", type=Path, required=True)
+    stage.add_argument("--workers", type=int, default=1)
+    stage.add_argument("--until", type=float, default=float("inf"), help="seconds")
+    stage.add_argument("--machine", type=int, nargs=2, default=(0, 1), help="number, of how many")
+    stage.set_defaults(run=_speak)
+    stage = stages.add_parser("merge", help="join shards")
+    stage.add_argument("--shards", type=Path, required=True)
+    stage.add_argument("--into", type=Path, required=True)
+    stage.add_argument("--largest-mb", type=float, default=15.0)
+    stage.set_defaults(run=_merge)
+    _add_lm(stages.add_parser("lm", help="train the language model"))
+    stage = stages.add_parser("pack", help="write the file that is served")
+    stage.add_argument("--snapshot", type=Path, required=True)
+    stage.add_argument("--into", type=Path, required=True)
+    stage.set_defaults(run=lambda options: pack(options.snapshot, options.into))
+    return parser
+
+
+def _add_lm(stage: argparse.ArgumentParser) -> None:
+    stage.add_argument("--shards", type=Path, nargs="+", required=True, help="folders")
+    stage.add_argument("--into", type=Path, required=True, help="log, state and snapshots")
+    stage.add_argument("--device", default="cuda")
+    stage.add_argument("--start-from", type=Path, help="snapshot to begin with")
+    # Every field of the plan and of the shape is an option of its name and type.
+    for kind in (TrainingPlan, ModelShape):
+        for item in fields(kind):
+            name = f"--{item.name.replace('_', '-')}"
+            convert = float if item.type == "float" else int
+            is_needed = item.name == "seconds"
+            stage.add_argument(name, type=convert, required=is_needed, default=argparse.SUPPRESS)
+    stage.set_defaults(run=_lm)
+
+
+def _corpus(options: argparse.Namespace) -> None:
+    if not options.sources.exists():
+        sources.unpack(options.sources)
+    options.into.mkdir(parents=True, exist_ok=True)
+    teacher = Teacher()
+    for part in options.only or range(options.parts):
+        lines = corpus.build(options.sources, teacher.phonemes, part, options.parts)
+        corpus.save(lines, options.into / f"part{part}.tsv.gz")
+
+
+def _speak(options: argparse.Namespace) -> None:
+    speak.run(
+        options.corpus,
+        options.encoder,
+        options.into,
+        options.workers,
+        options.until,
+        tuple(options.machine),
+    )
+
+
+def _merge(options: argparse.Namespace) -> None:
+    shards.merge(options.shards, options.into, int(options.largest_mb * 1e6))
+
+
+def _lm(options: argparse.Namespace) -> None:
+    given = vars(options)
+    plan = TrainingPlan(**{f.name: given[f.name] for f in fields(TrainingPlan) if f.name in given})
+    shape = ModelShape(**{f.name: given[f.name] for f in fields(ModelShape) if f.name in given})
+    source = data.ShardFolders(options.shards)
+    trainer = Trainer(shape, plan, source, options.device, options.into)
+    if options.start_from:
+        trainer.start_from(options.start_from)
+    trainer.run()
+
+
+if __name__ == "__main__":
+    main()
