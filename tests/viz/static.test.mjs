@@ -76,6 +76,32 @@ test("hit finds the span under the pointer and the nearest deadline", () => {
   assert.equal(hit(box, view, seen, xOf(box, view, 101), dot).kind, "chunk");
 });
 
+test("a click on a stall's triangle finds the stalled chunk, one low in the row the listener's", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  const chunks = [[1, 1, 0, 1, 2, 1.5, -0.5, 0.5], [2, 1, 0, 1, 1.2, 2.02, 0.5, 0]];
+  tracks.add(...delta(104, [], chunks, { heard: [{ time_s: 101.5, gap_s: 0, stream: 4 }] }));
+  const box = layoutOf(800, 300);
+  const view = { from: 100, to: 104, now: 104 };
+  const seen = tracks.within(100, 104);
+  const { y, h } = box.deadlines;
+  const stalled = hit(box, view, seen, xOf(box, view, 102), y + h / 2);
+  assert.deepEqual([stalled.kind, stalled.row.index], ["chunk", 1]);
+  assert.equal(hit(box, view, seen, xOf(box, view, 101.5), y + h - 3).row.stream, 4);
+  assert.equal(hit(box, view, seen, xOf(box, view, 101.5), y + 3).kind, "chunk");
+});
+
+test("ghosts are kept until there are others, and lie in rows of their own", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  tracks.add(...delta(104, [], []));
+  tracks.haunt({ name: "x", words: "x", t0: 100 }, [table([[0, 1, 1, 1, 2]]), table([])]);
+  const seen = tracks.within(100, 104);
+  const box = layoutOf(800, 320, true);
+  const found = hit(box, { from: 100, to: 104 }, seen, xOf(box, { from: 100, to: 104 }, 101.5), box.ghosts[0].y + 2);
+  assert.equal(found.kind, "ghost");
+  tracks.haunt({ name: "", words: "", t0: 100 }, [table([]), table([])]);
+  assert.equal(tracks.within(100, 104).ghost, null);
+});
+
 test("the strip puts running chunks at their slack and stacks those that would overlap", () => {
   const tracks = new Tracks(SCHEMA, 10);
   tracks.add(...delta(104, [], [], { live: [[7, 0.5], [8, 0.5], [9, -9]] }));
@@ -259,4 +285,6 @@ test("a stream's row tells server and listener stalls apart", () => {
   const words = "playing 1.0 s · buffer 2.00 s · ▼ 1 ▽ 2, 0.25 s silent";
   assert.equal(streamWords(heard, wave.serverStalls), words);
   assert.equal(streamWords({ ...heard, state: "played", underruns: 0 }, 0), "played 1.0 s · ▼ 0 ▽ 0");
+  const waiting = { state: "waiting", played_s: 0, buffered_s: 0, underruns: 0, silent_s: 0 };
+  assert.equal(streamWords(waiting, 0), "waiting · ▼ 0 ▽ 0");
 });

@@ -84,6 +84,9 @@ def test_the_code_reproduces_the_settings(bench: Workbench, engine: FakeEngine) 
     assert "background_batch=3" in made
     assert "sm_split='none'" in made
     assert "engine.load('libritts', rate_rps=1)" in made
+    assert "player" not in made
+    bench.player.jitter_s = 0.2
+    assert "workbench.player.jitter_s = 0.2" in bench.toolbar.as_code()
     assert "engine.set" not in code(start, start, "vox-tiny", "cpu", Load())
 
 

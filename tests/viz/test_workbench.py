@@ -56,6 +56,15 @@ def test_speak_sends_every_sample_in_order_and_the_end(bench: Workbench) -> None
     assert min(messages[:-1]) >= 0.1 * bench.engine.sample_rate_hz
 
 
+def test_each_line_of_the_text_box_is_a_stream_of_its_own(bench: Workbench) -> None:
+    bench.text.value = "one two three\n\nfour five six\n"
+    bench._parts.speak.click()
+    _until(lambda: len(bench.player.streams) == 2)
+    spoken = {label.partition(": ")[2] for _, label in bench.player.streams}
+    assert spoken == {"one two three", "four five six"}
+    _until(lambda: not bench.listening.active)
+
+
 def test_stop_cancels_and_silences(bench: Workbench, engine: FakeEngine) -> None:
     engine.speed = 1.0
     sent = _capture(bench)
@@ -69,7 +78,7 @@ def test_stop_cancels_and_silences(bench: Workbench, engine: FakeEngine) -> None
 def test_empty_text_is_explained_in_the_status_line(bench: Workbench) -> None:
     bench.text.value = " "
     bench._parts.speak.click()
-    assert "there is no text to speak" in bench._parts.status.value
+    _until(lambda: "there is no text to speak" in bench._parts.status.value)
 
 
 def test_an_unexpected_error_of_a_button_is_shown_not_swallowed(
@@ -80,7 +89,7 @@ def test_an_unexpected_error_of_a_button_is_shown_not_swallowed(
 
     monkeypatch.setattr(engine, "stream", fail)
     bench._parts.speak.click()
-    assert "KeyError" in bench._parts.status.value
+    _until(lambda: "KeyError" in bench._parts.status.value)
     assert "<lost>" not in bench._parts.status.value  # escaped
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from voxserve.core import workload as workloads
 from voxserve.core.errors import InvalidInput, VoxserveError
 from voxserve.core.protocols import SpeechEngine
-from voxserve.viz.ab_run import Side, is_same, run_side
+from voxserve.viz.ab_run import Side, is_same, run_side, warm_up
 from voxserve.viz.layout import close_all, named
 from voxserve.viz.player import Player
 
@@ -100,7 +100,7 @@ class AB:
         for offset in (1, 2):
             self.player.stop(self._stream + offset)
         self._stream += 2
-        for offset, name in enumerate(SIDES, start=1):
+        for offset, name in ((2, "B"), (1, "A")):  # the newest row is on top
             self.player.add(self._stream + offset, f"{name}: {_worded(self.changes[name])}")
         self._balance()
         for offset, name in enumerate(SIDES, start=1):
@@ -133,7 +133,8 @@ class AB:
         )
         self._play.on_click(lambda _: self.play())
         bar = named("top", ipywidgets.HBox([self._play, self._choice]))
-        self.widget = named("workbench", ipywidgets.VBox([self._table, bar, self.player]))
+        box = ipywidgets.VBox([self._table, bar, self.player])
+        self.widget = named("ab", named("workbench", box))
 
     def _run(self) -> None:
         try:
@@ -151,6 +152,8 @@ class AB:
         before = {name: getattr(engine.settings, name) for name in names}
         stats = engine.stats()
         try:
+            self._table.value = "Speaking the texts once, to warm up …"
+            warm_up(engine, self.texts, self._seed)
             for name, changes in self.changes.items():
                 self._table.value = f"Speaking under {name}: {html.escape(_worded(changes))} …"
                 engine.set(**before | changes)

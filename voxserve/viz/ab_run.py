@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from voxserve.core.events import RequestChange
 from voxserve.core.playback import STALL_LIMIT_S
 from voxserve.core.protocols import AudioChunk, SpeechEngine
+from voxserve.core.request import RequestState
 from voxserve.viz.metrics import LiveNumbers, Numbers
 
 IDLE_S = 30.0  # patience for what was spoken before
@@ -135,6 +137,12 @@ def run_side(
     return Side(tuple(spoken), summary)
 
 
+def warm_up(engine: SpeechEngine, texts: list[str], seed: int) -> None:
+    """Speaks the texts once: the first side must not pay for what is made only once."""
+    engine.load(rate_rps=0.0)
+    _speak_all(engine, texts, seed)
+
+
 def boundary_step(chunks: tuple[NDArray[np.int16], ...]) -> float:
     """The largest step between samples at chunk borders over the 99th percentile of all steps."""
     if len(chunks) < 2:
@@ -169,8 +177,9 @@ def _speak_all(engine: SpeechEngine, texts: list[str], seed: int) -> list[Spoken
 
     def listen(index: int, text: str) -> None:
         try:
-            arrival_s = engine.now_s()
-            spoken[index] = _spoken(list(engine.stream(text, seed=seed)), arrival_s, rate_hz)
+            stream = engine.stream(text, seed=seed)
+            chunks = list(stream)
+            spoken[index] = _spoken(chunks, _arrival_s(engine, stream.request_id), rate_hz)
         except Exception as error:  # handed over to the caller's thread
             errors.append(error)
 
@@ -186,6 +195,16 @@ def _speak_all(engine: SpeechEngine, texts: list[str], seed: int) -> list[Spoken
     if errors:
         raise errors[0]
     return [spoken[index] for index in range(len(texts))]
+
+
+def _arrival_s(engine: SpeechEngine, request_id: int) -> float:
+    """By the trace: what prepares a request before it arrives is not waiting."""
+    return next(
+        record.time_s
+        for record in reversed(engine.trace.records())
+        if isinstance(record, RequestChange)
+        and (record.request_id, record.state) == (request_id, RequestState.WAITING)
+    )
 
 
 def _spoken(chunks: list[AudioChunk], arrival_s: float, rate_hz: int) -> Spoken:

@@ -13,8 +13,8 @@ import ipywidgets
 
 from voxserve.core.protocols import EngineStats, SpeechEngine
 from voxserve.viz.controls import Controls
-from voxserve.viz.knobs import LOOK
 from voxserve.viz.load import LoadControls
+from voxserve.viz.network import NetworkControls
 from voxserve.viz.player import Player
 from voxserve.viz.publisher import BUSY_S
 
@@ -29,12 +29,14 @@ class Parts:
         player: Player,
         numbers: Any,
         load: LoadControls,
+        network: NetworkControls,
         text: str,
     ) -> None:
         self.header = named("header", ipywidgets.HTML())
         self.status = named("status", ipywidgets.HTML())
         self.detail = named("detail", ipywidgets.HTML())
-        self.text = ipywidgets.Textarea(value=text, rows=2, tooltip="Text to speak")
+        hint = "Text to speak; each line becomes a stream of its own."
+        self.text = ipywidgets.Textarea(value=text, rows=2, tooltip=hint, placeholder=hint)
         self.speak = ipywidgets.Button(description="Speak", icon="play", button_style="primary")
         self.stop = ipywidgets.Button(
             description="Stop", icon="stop", tooltip="Cancel what is being spoken"
@@ -42,7 +44,7 @@ class Parts:
         buttons = named("buttons", ipywidgets.VBox([self.speak, self.stop]))
         listen = ipywidgets.VBox([ipywidgets.HBox([self.text, buttons]), player])
         areas = [
-            named("area-controls", self._column(controls, load, player)),
+            named("area-controls", self._column(controls, load, network)),
             named("area-timeline", ipywidgets.VBox([timeline, self.detail])),
             named("area-listen", listen),
             named("area-numbers", numbers),
@@ -51,7 +53,7 @@ class Parts:
         self.top = named("top", ipywidgets.HBox([self.header]))
         self.box = named("workbench", ipywidgets.VBox([self.top, grid, self.status]))
 
-    def _column(self, controls: Controls, load: LoadControls, player: Player) -> Any:
+    def _column(self, controls: Controls, load: LoadControls, network: NetworkControls) -> Any:
         return ipywidgets.VBox(
             [
                 caption("Partition"),
@@ -62,8 +64,7 @@ class Parts:
                 caption("Background load"),
                 *load.box(),
                 caption("Listener"),
-                _milliseconds(player, "prebuffer_s", "Prebuffer, ms", "Audio kept before playing."),
-                _milliseconds(player, "jitter_s", "Jitter, ms", "Random network delay to imitate."),
+                *network.box(),
                 self._more(controls),
             ]
         )
@@ -106,16 +107,3 @@ def header_html(engine: SpeechEngine, stats: EngineStats, lateness_s: float) -> 
         f'<span class="vs-badge vs-state-{html.escape(state)}">{html.escape(stats.state)}</span>'
         f"{busy}"
     )
-
-
-def _milliseconds(player: Player, trait: str, label: str, tooltip: str) -> Any:
-    slider = ipywidgets.IntSlider(
-        value=round(1000 * getattr(player, trait)),
-        max=1000,
-        step=20,
-        description=label,
-        tooltip=tooltip,
-        **LOOK,
-    )
-    slider.observe(lambda change: setattr(player, trait, change["new"] / 1000), names="value")
-    return slider

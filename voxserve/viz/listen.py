@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from voxserve.core.protocols import AudioChunk, AudioStream, SpeechEngine
 from voxserve.viz.player import Player
 
 MIN_MESSAGE_S = 0.1  # smaller messages choke a browser
+
+_log = logging.getLogger("voxserve")
 
 
 class Listening:
@@ -45,6 +48,22 @@ class Listening:
         name = f"voxserve-listen-{stream.request_id}"
         threading.Thread(target=self._deliver, args=(stream,), name=name, daemon=True).start()
         return stream.request_id
+
+    def speak_all(self, texts: Sequence[str], **options: Any) -> None:
+        """Starts all texts at once and returns at once; what goes wrong is reported."""
+        for number, text in enumerate(texts):
+            args = (text, options)  # a request's preparation can take seconds
+            name = f"voxserve-speak-{number}"
+            threading.Thread(target=self._try, args=args, name=name, daemon=True).start()
+
+    def _try(self, text: str, options: dict[str, Any]) -> None:
+        try:
+            self.speak(text, **options)
+        except VoxserveError as error:
+            self._report(str(error))
+        except Exception as error:  # a border: nobody else would ever see it
+            _log.exception("a text could not be spoken")
+            self._report(f"{type(error).__name__}: {error}")
 
     def stop(self) -> None:
         """Cancels every request being spoken and silences the player."""

@@ -19,13 +19,13 @@ from voxserve.viz.history import History
 from voxserve.viz.knobs import LOOK
 
 TEXTS = {
-    "short, 5 words": "words:5",
-    "SeedTTS, 11 words": "seedtts",
-    "LibriTTS, 19 words": "libritts",
-    "long, 40 words": "words:40",
+    "5, short": "words:5",
+    "11, SeedTTS": "seedtts",
+    "19, LibriTTS": "libritts",
+    "40, long": "words:40",
 }
 ARRIVALS = {
-    "at random (Poisson)": "",
+    "Poisson": "",
     "regular": "regular",
     "bursts of 4": "burst:4",
     "bursts of 16": "burst:16",
@@ -94,8 +94,10 @@ class LoadControls:
             readout_format=".1f",
             **LOOK,
         )
-        self.arrivals = _choice("Arrivals", ARRIVALS, "When background requests arrive.")
-        self.texts = _choice("Texts", TEXTS, "How long the background texts are, on average.")
+        self.arrivals = _choice(
+            "Arrivals", ARRIVALS, "When background requests arrive, at the same mean rate."
+        )
+        self.texts = _choice("Text, words", TEXTS, "Mean length of the background texts.")
         self.sync()
         self._show()
         for part, widget in self._widgets().items():

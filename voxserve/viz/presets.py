@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -59,8 +60,15 @@ def live_names() -> list[str]:
     return [f.name for f in fields(Settings) if f.name not in core.START_ONLY]
 
 
-def code(settings: Settings, start: Settings, model: str, device: str, load: Load) -> str:
-    """Python that reproduces the state: what differs from the settings at start, and the load."""
+def code(
+    settings: Settings,
+    start: Settings,
+    model: str,
+    device: str,
+    load: Load,
+    network: Mapping[str, float] | None = None,
+) -> str:
+    """Python that reproduces the state: what differs from the start, and the load."""
     lines = ["import voxserve", "", f"engine = voxserve.Engine({model!r}, {device!r})"]
     changed = {
         name: _literal(getattr(settings, name))
@@ -72,7 +80,12 @@ def code(settings: Settings, start: Settings, model: str, device: str, load: Loa
         lines.append(f"engine.set(\n{arguments})")
     if load.rate_rps:
         lines.append(f"engine.load({load.workload!r}, rate_rps={load.rate_rps:g})")
-    lines.append("voxserve.Workbench(engine)")
+    if network:
+        lines.append("workbench = voxserve.Workbench(engine)")
+        lines += [f"workbench.player.{name} = {value:g}" for name, value in network.items()]
+        lines.append("workbench")
+    else:
+        lines.append("voxserve.Workbench(engine)")
     return "\n".join(lines) + "\n"
 
 

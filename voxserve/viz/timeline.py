@@ -46,6 +46,7 @@ class Timeline(anywidget.AnyWidget):
     window_s = traitlets.Float(8.0, min=0.1, max=KEEP_S).tag(sync=True)
     margin_s = traitlets.Float(0.1).tag(sync=True)
     ended = traitlets.Unicode("").tag(sync=True)
+    note = traitlets.Unicode("").tag(sync=True)  # over the lanes, such as "engine stopped"
     ghosts = traitlets.Bool(True).tag(sync=True)  # drawn, where there are any
 
     def __init__(self, **traits: Any) -> None:

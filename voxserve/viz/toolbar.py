@@ -18,6 +18,7 @@ from voxserve.viz import export
 from voxserve.viz.controls import Controls
 from voxserve.viz.history import History
 from voxserve.viz.load import LoadControls
+from voxserve.viz.network import NetworkControls
 from voxserve.viz.presets import Preset, code, presets
 
 FILES = {
@@ -36,6 +37,7 @@ class Toolbar:
         engine: Saved, and described as code.
         controls: Applies presets, undoes changes.
         load: Applies a preset's load.
+        network: Is in the code, too.
         history: Takes the newest change back.
         tell: Shows HTML in the detail panel.
         guarded: Wraps callbacks so that their errors are shown.
@@ -47,6 +49,7 @@ class Toolbar:
         engine: SpeechEngine,
         controls: Controls,
         load: LoadControls,
+        network: NetworkControls,
         history: History,
         tell: Callable[[str], None],
         guarded: Callable[[Callable[[Any], Any]], Callable[[Any], None]],
@@ -55,6 +58,7 @@ class Toolbar:
         self.engine = engine
         self.controls = controls
         self.load = load
+        self._network = network
         self._history = history
         self._tell = tell
         self._ask = ask
@@ -89,7 +93,7 @@ class Toolbar:
         """Python that reproduces the state."""
         engine = self.engine
         names = engine.model_name, engine.device_name
-        return code(engine.settings, self._start, *names, self.load.load)
+        return code(engine.settings, self._start, *names, self.load.load, self._network.changed())
 
     def show_code(self) -> None:
         """Shows the code, ready to be copied."""

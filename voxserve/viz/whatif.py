@@ -57,11 +57,7 @@ class WhatIf:
     def words(self) -> str:
         """The difference in one line."""
         old, new = _short(self.before), _short(self.after)
-        parts = [
-            f"{label} {new[label]}"
-            + (" either way" if new[label] == old[label] else f" instead of {old[label]}")
-            for label in old
-        ]
+        parts = [f"{label} {old[label]} → {new[label]}" for label in old]
         return f"{self.name}, last {self.seconds:.0f} s: {'; '.join(parts)}"
 
     def as_html(self) -> str:

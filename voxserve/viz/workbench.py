@@ -23,6 +23,7 @@ from voxserve.viz.layout import Parts, close_all, header_html
 from voxserve.viz.listen import Listening
 from voxserve.viz.load import LoadControls
 from voxserve.viz.metrics import LiveNumbers
+from voxserve.viz.network import NetworkControls
 from voxserve.viz.numbers import NumbersView, tiles
 from voxserve.viz.player import Player
 from voxserve.viz.publisher import Publisher
@@ -71,13 +72,14 @@ class Workbench:
         self.controls = Controls(engine, history, self.report)
         top_rps = engine.prepared.num_slots / 8.0 if max_rate_rps is None else max_rate_rps
         self.load = LoadControls(engine, history, self.report, top_rps)
+        network = NetworkControls(self.player, history)
         self.numbers = LiveNumbers()
         self._numbers_view = NumbersView()
         self._position = 0
         self._ticks = 0
         self._is_closed = False
         self._parts = Parts(
-            self.controls, self.timeline, self.player, self._numbers_view, self.load, text
+            self.controls, self.timeline, self.player, self._numbers_view, self.load, network, text
         )
         self.text, self.rate = self._parts.text, self.load.rate
         self.widget = self._parts.box
@@ -88,6 +90,7 @@ class Workbench:
             engine,
             self.controls,
             self.load,
+            network,
             history,
             self.stories.tell,
             self._guarded,
@@ -102,6 +105,11 @@ class Workbench:
     def speak(self, text: str | None = None, **options: Any) -> int:
         """Speaks a text (the text box's unless given) and returns the request's id."""
         return self.listening.speak(self.text.value if text is None else text, **options)
+
+    def speak_lines(self) -> None:
+        """Speaks each line of the text box as a stream of its own, all at once."""
+        lines = [line for line in self.text.value.splitlines() if line.strip()]
+        self.listening.speak_all(lines or [self.text.value])
 
     def stop(self) -> None:
         """Cancels what is being spoken."""
@@ -161,7 +169,7 @@ class Workbench:
         return self.widget._repr_mimebundle_(**options)
 
     def _connect(self) -> None:
-        self._parts.speak.on_click(self._guarded(lambda _: self.speak()))
+        self._parts.speak.on_click(self._guarded(lambda _: self.speak_lines()))
         self._parts.stop.on_click(self._guarded(lambda _: self.stop()))
 
     def _guarded(self, callback: Callable[[Any], Any]) -> Callable[[Any], None]:
@@ -189,6 +197,7 @@ class Workbench:
         if self._ticks % NUMBERS_EVERY == 0:
             settings, stats = engine.settings, engine.stats()
             self.timeline.margin_s = settings.urgency_margin_s
+            self.timeline.note = "" if stats.state == "running" else f"Engine {stats.state}."
             summary = self.numbers.summary(now_s, settings.ttfa_target_s)
             self._numbers_view.show(tiles(summary, stats, settings.ttfa_target_s))
             self.load.sync()

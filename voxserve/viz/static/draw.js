@@ -6,12 +6,14 @@ import { cross, diamond, disc, line, triangle } from "./shapes.js";
 import { drawStrip } from "./strip.js";
 import { isLate, slackRange, slackY, tickStep, xOf } from "./tracks.js";
 
-/** Paints one frame. `view` is {from, to, now, margin, mark}: `mark` is what "now" is called. */
+/** Paints one frame. `view` is {from, to, now, margin, mark, note}: `mark` is what "now" is called. */
 export function draw(g, box, seen, view, theme, names, selected) {
   g.clearRect(0, 0, box.width, box.height);
   g.font = theme.font;
   drawFrame(g, box, view, theme, names);
-  if (!seen.spans.length) drawEmpty(g, box, theme);
+  if (view.note || !seen.spans.length) {
+    drawNote(g, box, view.note || "Nothing ran in this window.", theme);
+  }
   g.save();
   g.beginPath();
   g.rect(box.left, 0, box.right - box.left, box.height);
@@ -58,12 +60,12 @@ function drawFrame(g, box, view, theme, names) {
   line(g, x, box.top, x, box.bottom);
 }
 
-function drawEmpty(g, box, theme) {
+function drawNote(g, box, text, theme) {
   g.textAlign = "center";
   g.textBaseline = "middle";
-  g.fillStyle = theme.faint;
+  g.fillStyle = theme.text;
   const row = box.lanes[1];
-  g.fillText("Nothing ran in this window.", (box.left + box.right) / 2, row.y + row.h / 2);
+  g.fillText(text, (box.left + box.right) / 2, row.y + row.h / 2);
 }
 
 function drawSpans(g, box, rows, spans, view, theme) {

@@ -2,7 +2,7 @@
 // and browser tabs show it, reports buffer and underruns back.
 import { floats } from "./mixer.js";
 import { PAGE, tell } from "./page.js";
-import { Rows, isAudible } from "./rows.js";
+import { OVER, Rows, isAudible } from "./rows.js";
 import { Sound } from "./sound.js";
 import { Wave } from "./wave.js";
 
@@ -10,7 +10,6 @@ const WORKLET = "__WORKLET__"; // filled in by Python with the joined worklet so
 const STATUS_EVERY_MS = 200; // the scheduler's clock follows these; more would choke the kernel
 const HEARTBEAT_MS = 4000;
 const GESTURES = ["pointerdown", "keydown"];
-const OVER = ["played", "stopped"];
 
 export default () => {
   let sound = null;
@@ -110,7 +109,7 @@ export default () => {
   }
 
   function blank(stream) {
-    return heard.get(stream) ?? { state: "filling", played_s: 0, buffered_s: 0, underruns: 0, silent_s: 0 };
+    return heard.get(stream) ?? { state: "waiting", played_s: 0, buffered_s: 0, underruns: 0, silent_s: 0 };
   }
 
   /** Streams the kernel no longer lists have no row. */
@@ -177,12 +176,12 @@ export default () => {
 
 /** What the button says that makes sound possible; "" when nothing stands in its way. */
 function blockWords(sound, page) {
-  if (page && page !== PAGE) return "🔊 Play in this tab";
+  if (page && page !== PAGE) return "Play in this tab";
   if (!sound || sound.isRunning) return "";
   const { seconds, skipped_s: skipped } = sound.held;
   if (!seconds) return "";
   const lost = skipped ? `; the first ${skipped.toFixed(1)} s are skipped` : "";
-  return `🔊 Click to hear: ${seconds.toFixed(1)} s wait for you${lost}`;
+  return `Click to hear: ${seconds.toFixed(1)} s wait for you${lost}`;
 }
 
 function words(sound, page) {

@@ -1,6 +1,7 @@
 // What one view of the player shows: a row for each stream with its sound, mute and solo.
 
-const BLOCKED = "Click to hear";
+/** States of a stream that sounds no more. */
+export const OVER = ["played", "stopped"];
 
 /** Whether a stream is heard: any solo silences the streams without one. */
 export function isAudible(stream, muted, solo) {
@@ -15,10 +16,12 @@ export function toggled(list, stream) {
 /** How a stream fares, in words: {state, played_s, buffered_s, underruns, silent_s} as reported. */
 export function streamWords(heard, serverStalls) {
   if (!heard) return "";
-  const silent = heard.underruns ? `, ${heard.silent_s.toFixed(2)} s silent` : "";
-  const buffer = ["played", "stopped"].includes(heard.state) ? "" : `buffer ${heard.buffered_s.toFixed(2)} s · `;
   const { state, played_s, underruns } = heard;
-  return `${state} ${played_s.toFixed(1)} s · ${buffer}▼ ${serverStalls} ▽ ${underruns}${silent}`;
+  const silent = underruns ? `, ${heard.silent_s.toFixed(2)} s silent` : "";
+  const played = played_s ? ` ${played_s.toFixed(1)} s` : "";
+  const hasBuffer = state === "playing" || state === "filling";
+  const buffer = hasBuffer ? `buffer ${heard.buffered_s.toFixed(2)} s · ` : "";
+  return `${state}${played} · ${buffer}▼ ${serverStalls} ▽ ${underruns}${silent}`;
 }
 
 export class Rows {
@@ -28,7 +31,8 @@ export class Rows {
     this.rows = new Map(); // by stream: {row, canvas, words, mute, solo}
     el.classList.add("vs-player");
     el.dataset.lmSuppressShortcuts = "true"; // keys on its buttons are no notebook commands
-    el.innerHTML = `<button class="vs-enable jupyter-button mod-warning"></button>
+    el.innerHTML = `<button class="vs-enable jupyter-button mod-warning">
+        <i class="fa fa-volume-up" aria-hidden="true"></i> <span></span></button>
       <div class="vs-streams" role="list" aria-label="Streams"></div>
       <div class="vs-foot"><span class="vs-player-label" role="status"></span>
         <span class="vs-player-legend" aria-label="Legend">${LEGEND}</span></div>`;
@@ -41,7 +45,7 @@ export class Rows {
   /** `state`: {block, words, waves, heard}; see player.js. */
   paint({ block, words, waves, heard }) {
     this.button.hidden = !block;
-    setText(this.button, block || BLOCKED);
+    setText(this.button.querySelector("span"), block);
     setText(this.label, words);
     const streams = [...this.model.get("streams")].reverse(); // the newest on top
     const known = new Set(streams.map(([stream]) => stream));
@@ -60,6 +64,7 @@ export class Rows {
       parts.row.classList.toggle("vs-silent", !isAudible(stream, muted, solo));
       parts.mute.setAttribute("aria-pressed", String(muted.includes(stream)));
       parts.solo.setAttribute("aria-pressed", String(solo.includes(stream)));
+      parts.solo.disabled = OVER.includes(heard.get(stream)?.state); // or it would silence all others
       setText(parts.words, streamWords(heard.get(stream), wave?.serverStalls ?? 0));
       parts.canvas.setAttribute("aria-label", `Sound of ${label}: ${parts.words.textContent}`);
       wave?.draw(parts.canvas, pointed === stream ? chunk : null);

@@ -3,6 +3,7 @@
 import { themeOf } from "./colours.js";
 import { draw, drawSlackScale } from "./draw.js";
 import { chunkText, figureOf, loadPlotly, spanText } from "./inspect.js";
+import { LEGEND, nameParts } from "./names.js";
 import { tell } from "./page.js";
 import { liveText } from "./strip.js";
 import { Tracks, hit, layoutOf, summary } from "./tracks.js";
@@ -62,7 +63,8 @@ export default () => {
   function liveView(model) {
     const { now } = tracks;
     const length = model.get("window_s");
-    return { from: now - length, to: now + AHEAD * length, now, margin: model.get("margin_s") };
+    const [margin, note] = [model.get("margin_s"), model.get("note")];
+    return { from: now - length, to: now + AHEAD * length, now, margin, note };
   }
 
   /** The window that ends at `now`; plain stays on the canvas, else it can be zoomed. */
@@ -259,34 +261,18 @@ export default () => {
     themes.observe(document.body, { attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"] });
     const view = { soon, alive, show };
     views.add(view);
-    resize();
     show();
+    const naming = requestAnimationFrame(() => nameParts(el));
     return () => {
       views.delete(view);
       model.off("change:ghosts", show);
       sizes.disconnect();
       themes.disconnect();
       cancelAnimationFrame(waiting);
+      cancelAnimationFrame(naming);
       globalThis.__voxservePlotly?.then((plotly) => plotly.purge(plot), () => {});
     };
   }
 
   return { initialize, render };
 };
-
-const LEGEND = [
-  ["vs-k-prefill", "prefill"],
-  ["vs-k-decode", "decode"],
-  ["vs-k-codec", "codec"],
-  ["vs-k-urgent", "urgent codec"],
-  ["vs-k-met", "deadline met"],
-  ["vs-k-first", "first chunk"],
-  ["vs-k-missed", "missed"],
-  ["vs-k-stall", "server stall"],
-  ["vs-k-heard", "listener stall"],
-  ["vs-k-pressed", "urgent chunk"],
-  ["vs-k-calm", "background chunk"],
-  ["vs-k-open", "not ready yet"],
-]
-  .map(([name, text]) => `<span class="vs-key"><i class="${name}" aria-hidden="true"></i>${text}</span>`)
-  .join("");
