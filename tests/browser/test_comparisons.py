@@ -51,7 +51,9 @@ def test_a_simulated_trace_is_replayed_and_inspected(
     lab.evaluate(page, "0", "replay.seek(2.0)")
     page.get_by_role("button", name="Play").click()
     lab.until(page, "replay.now_s - replay._first_s > 2.5")
-    page.get_by_role("button", name="Play").click()
+    page.get_by_role("button", name="Pause").click()
+    label = page.locator(".vs-timeline canvas").get_attribute("aria-label") or ""
+    assert "chunks under way" in label
     page.screenshot(path=shots / "replay.png")
     lab.until(page, "not replay._play.value")
     page.get_by_role("button", name="Inspect").click()
@@ -66,11 +68,25 @@ def test_what_if_is_answered_beside_the_running_engine(
     lab.command(page, "notebook:run-all-cells")
     lab.show_workbench(page)
     lab.until(page, "workbench.numbers.summary(engine.now_s(), 0.2).num_ended > 40", 60)
-    page.wait_for_timeout(11_000)  # until some requests are old enough to be replayed
-    page.locator(".vs-top select").nth(1).select_option("Time sharing")
+    menu = page.locator(".vs-top select").nth(1)
+    menu.select_option("Codec starved")
+    menu.select_option("Time sharing")  # takes the place of the first question
     page.wait_for_selector(".vs-detail .vs-table", timeout=60_000)
     assert "attainment" in page.locator(".vs-detail").inner_text()
+    words = page.locator(".vs-words")
+    assert words.inner_text().startswith("↳ What if Time sharing, last 20 s: TTFA p90")
     page.screenshot(path=shots / "what_if.png")
+    page.locator(".vs-timeline canvas").focus()
+    page.keyboard.press("g")
+    words.wait_for(state="hidden")
+    page.keyboard.press("g")
+    words.wait_for(state="visible")
+    page.get_by_role("button", name="Zoom").click()
+    page.wait_for_selector(".vs-plot .barlayer path", timeout=30_000)
+    assert "↳ LM" in page.locator(".vs-plot").inner_text()
+    page.get_by_role("button", name="Live").click()
+    page.wait_for_selector(".vs-plot", state="hidden")
+    assert lab.evaluate(page, "bool(engine.turns()[:, 0].max() < 1.0)")  # never held up
     lab.evaluate(page, "0", "workbench.close(); engine.stop()")
 
 
