@@ -33,6 +33,12 @@ HEARD_ALL = (
 EXACT = """all(
     np.array_equal(h.tap * 32768, tone(i, 0, len(h.tap))) and len(h.tap) == 32 * 1920
     for i, h in workbench.player.heard.items())"""
+EXPORTS = {
+    "Chunks as CSV": ".csv",
+    "Perfetto JSON": ".json",
+    "Figure as HTML": ".html",
+    "Picture as PNG": ".png",
+}
 HEARD = "vars(workbench.player.heard[1]) | {'tap': 0}"
 
 
@@ -66,15 +72,16 @@ def test_a_late_chunk_is_heard_as_a_stall_and_every_sample_still_comes(
     label = page.locator(".vs-timeline canvas").get_attribute("aria-label") or ""
     assert "lm lane" in label
     page.screenshot(path=shots / "late.png")
+    assert page.locator(".vs-workbench").get_attribute("role") == "region"
     # The same stall, explained: step through the chunks from the newest with the keyboard.
     page.locator(".vs-timeline canvas").focus()
     detail = page.locator(".vs-detail")
     for _ in range(8):
         page.keyboard.press("ArrowLeft")
         page.wait_for_timeout(150)
-        if "after its deadline" in detail.inner_text():
+        if "playback stalled" in detail.inner_text():
             break
-    assert "after its deadline" in detail.inner_text()
+    assert "playback stalled" in detail.inner_text()
     page.wait_for_function(
         "/would have (been|avoided)/.test(document.querySelector('.vs-detail').textContent)"
     )
@@ -139,13 +146,24 @@ def test_inspect_export_preset_and_undo(
     lab.until(page, "engine.settings.lane_mode == 'time_sharing'")
     page.get_by_role("button", name="Undo").click()
     lab.until(page, "engine.settings.lane_mode == 'partitioned_urgent'")
-    menus.nth(2).select_option("Chunks as CSV")
-    page.wait_for_function("document.querySelector('.vs-detail').textContent.includes('Saved')")
-    assert list((folder / "notebooks").glob("voxserve-*.csv"))
+    for kind, ending in EXPORTS.items():
+        menus.nth(2).select_option(kind)
+        page.wait_for_function(
+            "(end) => document.querySelector('.vs-detail code')?.textContent.endsWith(end)",
+            arg=ending,
+        )
+        (file,) = (folder / "notebooks").glob(f"voxserve-*{ending}")
+        assert file.stat().st_size > 500
 
 
-def test_a_restarted_kernel_is_shown(page: lab.Page, open_bench: Callable[..., str]) -> None:
+def test_a_stopped_engine_and_a_restarted_kernel_are_shown(
+    page: lab.Page, open_bench: Callable[..., str], shots: Path
+) -> None:
     open_bench(page, "restart")
+    lab.evaluate(page, "0", "engine.state = 'stopped'")
+    page.wait_for_selector(".vs-state-stopped")
+    lab.until(page, "workbench.timeline.note == 'Engine stopped.'")
+    page.screenshot(path=shots / "stopped.png")
     page.evaluate("""() => {
       window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart(); }""")
     page.wait_for_function(
