@@ -10,8 +10,11 @@ from __future__ import annotations
 import sys
 import time
 
+# Source: 140 requests a second on a simulated GPU beside a busy loop, two cores. Serving turns took
+# 0.6 ms at the median and 4.4 at the 99th percentile; acting at 0.5 ms, 1.1 and 6.0; at 2 ms, 0.5
+# and 8.6; at 5 ms the load collapsed. Without the busy loop they took 0.5 and 1.3.
 WAITING_S = 0.0001
-ACTING_S = 0.002
+ACTING_S = 0.001
 
 
 def nap(seconds: float) -> None:
