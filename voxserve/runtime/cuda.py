@@ -201,7 +201,7 @@ class CudaExecutor:
             if any(self._lanes.values()):
                 nap(min(left_s, _POLL_S))
             else:
-                self._woken.wait(left_s)
+                nap(left_s, self._woken)
         self._woken.clear()
         return ended
 

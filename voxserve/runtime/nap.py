@@ -8,6 +8,7 @@ while it acts keeps others from asking in the middle of a turn, which takes less
 from __future__ import annotations
 
 import sys
+import threading
 import time
 
 # Source: 140 requests a second on a simulated GPU beside a busy loop, two cores. Serving turns took
@@ -17,10 +18,13 @@ WAITING_S = 0.0001
 ACTING_S = 0.001
 
 
-def nap(seconds: float) -> None:
-    """Sleeps, and acts again as soon as the interpreter can be had."""
+def nap(seconds: float, woken: threading.Event | None = None) -> None:
+    """Sleeps, or waits to be woken, and acts again as soon as the interpreter can be had."""
     sys.setswitchinterval(WAITING_S)
-    time.sleep(seconds)
+    if woken is None:
+        time.sleep(seconds)
+    else:
+        woken.wait(seconds)
     # The thread that had the lock reads the interval it will wait for later than this is written:
     # it has to be woken first.
     sys.setswitchinterval(ACTING_S)
