@@ -130,14 +130,20 @@ def _play(
     table = board.table
     deadline_s, is_playing = table.deadline_s[slots], table.is_playing[slots]
     has_listener = table.has_listener[slots]
-    correction_s = np.zeros(len(slots))
-    # Without a listener both are infinite.
-    np.subtract(table.due_s[slots], deadline_s, out=correction_s, where=is_playing & has_listener)
-    stall_s = stalls_s(now_s, deadline_s, is_playing & (audio_s > 0.0))
+    is_audible = audio_s > 0.0
+    stall_s = stalls_s(now_s, deadline_s, is_playing & is_audible)
     next_s = next_deadlines_s(now_s, audio_s, deadline_s, is_playing)
-    table.deadline_s[slots] = np.where(has_listener, next_s, np.inf)
-    table.due_s[slots] = np.where(has_listener, next_s + correction_s, np.inf)
-    starts = slots[~is_playing & (audio_s > 0.0)]
+    if np.count_nonzero(has_listener) < len(slots):
+        next_s = np.where(has_listener, next_s, np.inf)
+    due_s = next_s
+    if table.has_reports:  # nobody's deadlines are corrected before the first report
+        correction_s = np.zeros(len(slots))
+        is_corrected = is_playing & has_listener  # elsewhere both can be infinite
+        np.subtract(table.due_s[slots], deadline_s, out=correction_s, where=is_corrected)
+        due_s = next_s + correction_s
+    table.deadline_s[slots] = next_s
+    table.due_s[slots] = due_s
+    starts = slots[is_audible & ~is_playing]
     if len(starts):
         table.is_playing[starts] = True
         board.services += [(now_s, now_s - at_s) for at_s in table.opened_s[starts].tolist()]

@@ -40,4 +40,5 @@ def listener_report(board: Board, now_s: float, report: ListenerReport) -> None:
     correction_s = float(table.due_s[slot]) - deadline_s
     correction_s += min(max(wanted_s - correction_s, -most_s), most_s)
     table.due_s[slot] = deadline_s + correction_s
+    table.has_reports = True
     request.reported_s = now_s

@@ -133,9 +133,10 @@ class LmLane:
         return entry
 
     def _chosen(self, now_s: float, rows: IntArray) -> IntArray:
-        """Rows of a step that cannot hold everybody, ascending by slot."""
+        """Slots of a step that cannot hold everybody, in no order."""
         board, table = self._board, self._board.table
-        order = table.order[rows]
+        at = rows if len(rows) < table.width else slice(None)  # all: views instead of copies
+        order = table.order[at]
         if board.admission == "prefill_first":
             keys: FloatArray = order.astype(np.float64)
         else:
@@ -143,14 +144,14 @@ class LmLane:
                 now_s,
                 board.settings,
                 rows,
-                slack_s(board, now_s, rows),
-                now_s - np.maximum(table.last_step_s[rows], self._everybody_s),
-                ~table.is_playing[rows],
+                slack_s(board, now_s)[at],
+                now_s - np.maximum(table.last_step_s[at], self._everybody_s),
+                ~table.is_playing[at],
                 order,
             )
-            keys = board.policy.decode_keys(view) + _TIE_S * (order - order.min())
+            keys = board.policy.decode_keys(view) + _TIE_S * (order - np.minimum.reduce(order))
         batch = board.settings.max_decode_batch
-        return np.sort(rows[np.argpartition(keys, batch - 1)[:batch]])
+        return rows[keys.argpartition(batch - 1)[:batch]]
 
 
 class _Rows:

@@ -14,16 +14,20 @@ from voxserve.sched.board import Board
 from voxserve.sched.state import IntArray
 
 
-def slack_s(board: Board, now_s: float, slots: IntArray) -> FloatArray:
-    """[slots] float64 seconds; infinite where nobody listens.
+def slack_s(board: Board, now_s: float) -> FloatArray:
+    """[width] float64 seconds; infinite where nobody listens, no meaning for a free slot.
 
-    Computed for all slots before picking: whole columns cost a fraction of picked ones.
+    Whole columns: picking some slots from each would take several times as long.
     """
     table = board.table
-    pending = table.ready_frames - table.heard_frames
-    left = table.border - table.frames
-    need_s = left * board.step_s() + codec_alone_s(board)[table.next_frames]
-    return (_deadlines_s(board, now_s, pending) - now_s - need_s)[slots]
+    need_s = (table.border - table.frames) * board.step_s()
+    need_s += codec_alone_s(board)[table.next_frames]
+    to_deadline_s = table.due_s - now_s
+    on_way = (table.ready_frames != table.heard_frames).nonzero()[0]
+    if len(on_way):
+        to_deadline_s[on_way] = _deadlines_s(board, now_s, on_way) - now_s
+    to_deadline_s -= need_s
+    return to_deadline_s
 
 
 def smallest_slack_s(board: Board, now_s: float) -> float:
@@ -35,26 +39,27 @@ def smallest_slack_s(board: Board, now_s: float) -> float:
     table = board.table
     if not board.policy.has_deadlines:
         return np.inf
-    slots = np.flatnonzero((table.is_active | table.is_pending) & ~table.is_starved)
-    if len(slots) == 0:
+    is_running = (table.is_active | table.is_pending) & ~table.is_starved
+    if not np.count_nonzero(is_running):
         return np.inf
-    slack = slack_s(board, now_s, slots)
-    slack = slack[slack >= 0.0]
-    return float(slack.min()) if len(slack) else np.inf
+    slack = slack_s(board, now_s)
+    is_running &= slack >= 0.0
+    return float(np.minimum.reduce(slack[is_running], initial=np.inf))
 
 
-def _deadlines_s(board: Board, now_s: float, pending_frames: IntArray) -> FloatArray:
-    """When the audio delivered and ready runs out, for every slot.
+def _deadlines_s(board: Board, now_s: float, slots: IntArray) -> FloatArray:
+    """When the audio delivered and ready runs out, for slots with chunks on their way.
 
-    A chunk on its way plays from its estimated delivery, or from when the audio before it runs
-    out if that is later; a first chunk plays from its delivery.
+    A chunk plays from its estimated delivery, or from when the audio before it runs out if that
+    is later; a first chunk plays from its delivery.
     """
     table = board.table
-    due_s = table.due_s
-    delivery_s = np.maximum(table.busy_until_s, now_s)
-    first_s = np.where(np.isfinite(due_s), delivery_s, due_s)
-    start_s = np.where(table.is_playing, np.maximum(delivery_s, due_s), first_s)
-    return np.where(pending_frames > 0, start_s + pending_frames * board.frame_s, due_s)
+    due_s = table.due_s[slots]
+    start_s = np.maximum(table.busy_until_s[slots], now_s)
+    starts_late = table.is_playing[slots] | ~table.has_listener[slots]  # where due_s is infinite
+    start_s = np.where(starts_late, np.maximum(start_s, due_s), start_s)
+    pending_frames = table.ready_frames[slots] - table.heard_frames[slots]
+    return start_s + pending_frames * board.frame_s
 
 
 def codec_alone_s(board: Board) -> FloatArray:

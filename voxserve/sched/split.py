@@ -15,6 +15,8 @@ from voxserve.sched.board import Board
 def follow_lm_split(board: Board) -> None:
     """Moves the LM lane to the wanted split if its next launch may use it."""
     wanted = board.settings.sm_split
+    if board.lm_split is wanted:  # nearly always, and told faster than by their values
+        return
     if board.lm_split != wanted and not (
         _gains(board.lm_split.lm_sms, wanted.lm_sms) and _has_old_job(board, LaneName.BACKGROUND)
     ):
@@ -28,7 +30,7 @@ def follow_codec_split(board: Board) -> bool:
     each would wait for the other's next old job for ever.
     """
     wanted = board.settings.sm_split
-    if board.codec_split == wanted:
+    if board.codec_split is wanted or board.codec_split == wanted:
         return True
     if not _gains(board.codec_split.codec_sms, wanted.codec_sms) or not _has_old_job(
         board, LaneName.LM

@@ -111,6 +111,7 @@ class SlotTable:
         deadline_s: When the audio delivered runs out; arrival + target before the first audio;
             infinite without a listener. SLO accounting uses this one.
         due_s: The same, corrected by what the listener reported.
+        has_reports: A listener has reported, so the two can differ.
     """
 
     def __init__(self, num_slots: int, max_ramp: int) -> None:
@@ -146,6 +147,7 @@ class SlotTable:
         self.ramp_length = ints()
         self.ramp = np.ones((num_slots, max_ramp), dtype=np.int64)
         self.num_opened = 0
+        self.has_reports = False
         self._full: dict[str, NDArray[Any]] = {
             name: cast("NDArray[Any]", column)
             for name, column in vars(self).items()

@@ -48,6 +48,9 @@ class UrgencyPolicy(Policy):
 
     def decode_keys(self, view: RunningView) -> FloatArray:
         """Least slack first; lost requests after savable ones, but nobody waits over 1 s."""
-        slack_s = np.minimum(view.slack_s, _LAST)
-        keys = np.where(slack_s < 0.0, slack_s + 2 * _LAST, slack_s)
-        return np.where(view.unserved_s >= MAX_UNSERVED_S, -_LAST, keys)
+        keys: FloatArray = np.minimum(view.slack_s, _LAST)
+        lost = (keys < 0.0).nonzero()[0]
+        keys[lost] += 2 * _LAST
+        overdue = (view.unserved_s >= MAX_UNSERVED_S).nonzero()[0]
+        keys[overdue] = -_LAST
+        return keys
