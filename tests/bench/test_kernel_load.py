@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from voxserve.bench.kernel_load import measure
-from voxserve.core.errors import EngineFailed
+from voxserve.bench.kernel_load import Heard, measure, next_busy_rate
 
 OPTIONS = {
     "model": "vox-tiny",
@@ -16,18 +17,49 @@ OPTIONS = {
     "start": 4.0,
     "seconds": 2.0,
     "most_runs": 1,
+    "budget_s": 60.0,
 }
 
 
 @pytest.mark.notebook
 def test_both_searches_run_in_the_kernel():
-    found = measure(OPTIONS)
-    assert list(found["quiet"]["attainment"]) == ["4.0"]
-    assert len(found["busy"]["attainment"]) == 1
+    told: list[str] = []
+    found = measure(OPTIONS, lambda name, _: told.append(name))
+    assert told == ["start", "quiet", "busy"]
+    assert "errors" not in found
+    assert list(found["quiet"]["attainment"]) == ["4"]
+    assert [row["rate_rps"] for row in found["busy"]["rates"]] == [4.0]
     assert 0.0 <= found["kept_share"]
 
 
 @pytest.mark.notebook
 def test_an_error_in_the_kernel_is_told():
-    with pytest.raises(EngineFailed, match="no model 'nothing'"):
-        measure({**OPTIONS, "model": "nothing"})
+    found = measure({**OPTIONS, "model": "nothing"}, lambda *_: None)
+    assert "no model 'nothing'" in found["errors"][0]["told"]
+    assert found["quiet"]["capacity_rps"] is found["kept_share"] is None
+
+
+def test_what_was_found_before_a_failure_is_kept():
+    heard = Heard(lambda *_: None)
+    parts = [
+        ("start", {"seconds": 9.0}),
+        ("quiet", {"rate_rps": 100.0, "attainment": 0.95}),
+        ("quiet", {"rate_rps": 130.0, "attainment": 0.2}),
+        ("error", {"where": "busy"}),
+    ]
+    lines = "".join(f"kernel-load:{json.dumps(part)}\n" for part in parts)
+    cut = lines.index("rate_rps") + 3  # a message may end anywhere
+    for text in ("a user's line\n", lines[:cut], lines[cut:]):
+        heard.listen({"msg_type": "stream", "content": {"name": "stdout", "text": text}})
+    found = heard.found()
+    assert found["quiet"]["capacity_rps"] == 100.0
+    assert found["busy"]["capacity_rps"] is None
+    assert found["errors"] == [{"where": "busy"}]
+
+
+def test_rates_beside_a_busy_cell():
+    assert next_busy_rate({}, 120.0) == 120.0
+    assert next_busy_rate({120.0: 0.97}, 120.0) == 0.0, "nothing is lost"
+    assert next_busy_rate({120.0: 0.5}, 120.0) == 108.0
+    assert 108.0 < next_busy_rate({120.0: 0.5, 108.0: 0.95}, 120.0) < 120.0
+    assert 0.0 < next_busy_rate({120.0: 0.5, 108.0: 0.6}, 120.0) < 108.0
