@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import plotly.graph_objects as go
 
 from voxserve.core.chunk import Urgency
@@ -23,6 +24,7 @@ _ROWS = {
     LaneName.BACKGROUND: "codec (background)",
     LaneName.URGENT: "codec (urgent)",
 }
+SLICES = 200  # of the SM occupancy
 _DEADLINES = "deadlines"
 _GHOST = "↳ "  # before the name of a lane as it would have been
 
@@ -35,7 +37,7 @@ def timeline_figure(
     margin_s: float | None = None,
     ghost: tuple[str, Iterable[Record]] | None = None,
 ) -> Any:
-    """Lanes, deadlines, stalls and slack as one figure with hover texts.
+    """Lanes, deadlines, stalls, slack and SM occupancy as one figure with hover texts.
 
     Args:
         records: A trace or its records.
@@ -63,6 +65,8 @@ def timeline_figure(
             figure.add_trace(trace)
     for trace in [*_bars(spans, from_s), *_deadlines(chunks, from_s), *_slack(chunks, from_s)]:
         figure.add_trace(trace)
+    if spans:
+        figure.add_trace(_occupancy(spans, from_s, end_s))
     _decorate(figure, end_s - from_s, margin_s, has_ghost=ghost is not None)
     shown = [change for change in changes if from_s <= change.time_s <= end_s]
     for time_s, text in _grouped(shown).items():
@@ -87,8 +91,10 @@ def _grouped(changes: list[SettingChange]) -> dict[float, str]:
 
 def _bars(spans: list[LaneSpan], from_s: float) -> list[Any]:
     groups: dict[tuple[str, str, str], list[LaneSpan]] = {}
+    largest: dict[LaneName, int] = {}
     for span in spans:
         groups.setdefault(_look(span), []).append(span)
+        largest[span.lane] = max(span.batch, largest.get(span.lane, 1))
     return [
         go.Bar(
             name=name,
@@ -96,6 +102,7 @@ def _bars(spans: list[LaneSpan], from_s: float) -> list[Any]:
             base=[span.start_s - from_s for span in rows],
             x=[span.end_s - span.start_s for span in rows],
             y=[_ROWS[span.lane] for span in rows],
+            width=[_height(span, largest[span.lane]) for span in rows],
             text=[_span_text(span) for span in rows],
             textposition="none",
             hovertemplate="%{text}<extra></extra>",
@@ -114,6 +121,34 @@ def _ghost_bars(name: str, records: Iterable[Record], from_s: float, end_s: floa
         bar.name = f"{bar.name}, what if {name}"
         bar.showlegend = False
     return bars
+
+
+def _height(span: LaneSpan, largest: int) -> float:
+    """Share of the row: the larger the batch, the higher; prefills always fill it."""
+    return 0.85 * (1.0 if span.kind is JobKind.PREFILL else 0.35 + 0.65 * span.batch / largest)
+
+
+def _occupancy(spans: list[LaneSpan], from_s: float, end_s: float) -> Any:
+    """Share of the device's SMs (on a CPU: threads) that ran something, in 200 slices of time."""
+    split = {s.lane: s.sms for s in spans if s.sms}
+    total = sum(split.values()) or 1
+    edges_s = np.linspace(from_s, end_s, SLICES + 1)
+    busy = np.zeros(SLICES)
+    for span in spans:
+        shared_s = np.minimum(edges_s[1:], span.end_s) - np.maximum(edges_s[:-1], span.start_s)
+        busy += np.maximum(shared_s, 0.0) * (span.sms or total)
+    share = np.minimum(1.0, busy / (total * (end_s - from_s) / SLICES))
+    return go.Scatter(
+        name="SMs busy",
+        x=(edges_s[:-1] - from_s).tolist(),
+        y=(100 * share).tolist(),
+        yaxis="y3",
+        mode="lines",
+        line={"color": PREFILL, "width": 1, "shape": "hv"},
+        fill="tozeroy",
+        fillcolor="rgba(0, 114, 178, 0.2)",
+        hovertemplate="%{y:.0f} % of the SMs busy<extra></extra>",
+    )
 
 
 def _look(span: LaneSpan) -> tuple[str, str, str]:
@@ -207,12 +242,13 @@ def _decorate(figure: Any, width_s: float, margin_s: float | None, has_ghost: bo
         template="plotly_white",
         barmode="overlay",
         bargap=0.15,
-        height=440 + 90 * has_ghost,
+        height=520 + 90 * has_ghost,
         margin={"l": 130, "r": 20, "t": 40, "b": 84},
-        legend={"orientation": "h", "y": -0.16, "yanchor": "top"},
-        xaxis={"title": "seconds", "range": [0, width_s], "anchor": "y2"},
-        yaxis={"domain": [0.36, 1], "categoryorder": "array", "categoryarray": rows},
-        yaxis2={"domain": [0, 0.28], "title": "slack, s"},
+        legend={"orientation": "h", "y": -0.14, "yanchor": "top"},
+        xaxis={"title": "seconds", "range": [0, width_s], "anchor": "y3"},
+        yaxis={"domain": [0.44, 1], "categoryorder": "array", "categoryarray": rows},
+        yaxis2={"domain": [0.17, 0.38], "title": "slack, s"},
+        yaxis3={"domain": [0, 0.12], "title": "SMs, %", "range": [0, 100]},
     )
     if margin_s is not None:
         figure.add_hline(

@@ -27,6 +27,7 @@ from voxserve.viz.layout import close_all, named
 from voxserve.viz.metrics import LiveNumbers
 from voxserve.viz.numbers import NumbersView, tiles
 from voxserve.viz.publisher import Publisher
+from voxserve.viz.stories import HINT
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.wire import time_of
 
@@ -121,7 +122,7 @@ class Replay:
             tooltip="Seconds of trace per second",
             layout={"width": "90px"},
         )
-        self._detail = named("detail", ipywidgets.HTML())
+        self._detail = named("detail", ipywidgets.HTML(HINT))
         self._play.observe(self._name_play, names="value")
         self._place.observe(self._moved, names="value")
         bar = named("top", ipywidgets.HBox([self._play, self._place, self._speed]))

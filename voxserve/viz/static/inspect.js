@@ -5,6 +5,7 @@ import { tell } from "./page.js";
 import { isLate, seconds, slackRange } from "./tracks.js";
 
 const GHOST = "↳ ";
+const SLICES = 200; // of the SM occupancy
 
 /** Resolves to Plotly, or rejects where the page forbids eval (the canvas view stays). */
 export function loadPlotly(model) {
@@ -38,6 +39,7 @@ export function figureOf(seen, view, theme, schema, names) {
       ...spanTraces(seen.spans, at, schema, names),
       ...chunkTraces(seen, at, schema, names),
       ...slackTraces(seen.chunks, view, at),
+      occupancyTrace(seen.spans, view, at),
     ],
     layout: plotLayout(seen, view, at, theme, names),
   };
@@ -45,11 +47,15 @@ export function figureOf(seen, view, theme, schema, names) {
 
 function spanTraces(spans, at, schema, names) {
   const groups = new Map();
+  const largest = [1, 1, 1];
   for (const s of spans) {
     const name = s.kind === 2 ? `codec ${schema.lanes[s.lane]}` : schema.kinds[s.kind];
     if (!groups.has(name)) groups.set(name, []);
     groups.get(name).push(s);
+    largest[s.lane] = Math.max(largest[s.lane], s.batch);
   }
+  // The larger the batch, the higher its bar; prefills fill their row.
+  const height = (s) => 0.85 * (s.kind === 0 ? 1 : 0.35 + (0.65 * s.batch) / largest[s.lane]);
   return [...groups].map(([name, rows]) => ({
     type: "bar",
     orientation: "h",
@@ -57,6 +63,7 @@ function spanTraces(spans, at, schema, names) {
     base: rows.map((s) => at(s.start_s)),
     x: rows.map((s) => s.end_s - s.start_s),
     y: rows.map((s) => names[s.lane]),
+    width: rows.map(height),
     text: rows.map((s) => spanText(s, schema).join("<br>")),
     textposition: "none",
     hovertemplate: "%{text}<extra></extra>",
@@ -152,6 +159,32 @@ function slackTraces(chunks, view, at) {
   ];
 }
 
+/** Share of the SMs (on a CPU: threads) that ran something, in slices of the window. */
+function occupancyTrace(spans, view, at) {
+  const slice = (view.now - view.from) / SLICES;
+  const split = new Map(spans.filter((s) => s.sms).map((s) => [s.lane, s.sms]));
+  const total = [...split.values()].reduce((a, b) => a + b, 0) || 1;
+  const busy = new Array(SLICES).fill(0);
+  for (const s of spans) {
+    const first = Math.max(0, Math.floor((s.start_s - view.from) / slice));
+    for (let i = first; i < SLICES && view.from + i * slice < s.end_s; i += 1) {
+      const from = view.from + i * slice;
+      busy[i] += (Math.min(s.end_s, from + slice) - Math.max(s.start_s, from)) * (s.sms || total);
+    }
+  }
+  return {
+    type: "scatter",
+    mode: "lines",
+    name: "SMs busy",
+    x: busy.map((_, i) => at(view.from + i * slice)),
+    y: busy.map((sum) => Math.min(100, (100 * sum) / (total * slice))),
+    yaxis: "y3",
+    line: { color: COLOURS.prefill, width: 1, shape: "hv" },
+    fill: "tozeroy",
+    hovertemplate: "%{y:.0f} % of the SMs busy<extra></extra>",
+  };
+}
+
 function plotLayout(seen, view, at, theme, names) {
   const { top, floor } = slackRange(seen.chunks);
   const isLane = (i) => i < names.length - 1;
@@ -166,9 +199,10 @@ function plotLayout(seen, view, at, theme, names) {
     font: { color: theme.text, size: 11 },
     showlegend: false, // the key above the view says the same
     hoverlabel: { align: "left" },
-    xaxis: { ...axis, anchor: "y2", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 4 } },
-    yaxis: { ...axis, domain: [0.34, 1], categoryorder: "array", categoryarray: rows.reverse() },
-    yaxis2: { ...axis, domain: [0, 0.28], title: { text: "slack, s" }, range: [floor, top] },
+    xaxis: { ...axis, anchor: "y3", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 4 } },
+    yaxis: { ...axis, domain: [0.42, 1], categoryorder: "array", categoryarray: rows.reverse() },
+    yaxis2: { ...axis, domain: [0.16, 0.38], title: { text: "slack, s" }, range: [floor, top] },
+    yaxis3: { ...axis, domain: [0, 0.12], title: { text: "SMs, %" }, range: [0, 100], nticks: 3 },
     shapes: seen.marks.map((m) => ({
       type: "line", x0: at(m.time_s), x1: at(m.time_s), y0: 0, y1: 1, yref: "paper",
       line: { dash: "dot", color: theme.text, width: 1 },

@@ -128,6 +128,7 @@ export default () => {
       const ratio = globalThis.devicePixelRatio || 1;
       const { clientWidth: width, clientHeight: height } = canvas;
       if (!width) return;
+      theme = themeOf(el); // unknown until the view is in the page
       [canvas.width, canvas.height] = [width * ratio, height * ratio];
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
       box = layoutOf(width, height, Boolean(current().seen.ghost));
@@ -142,6 +143,7 @@ export default () => {
       words.hidden = !isShown;
       words.textContent = isShown ? `↳ What if ${ghost.words}` : "";
       stage.classList.toggle("vs-haunted", isShown);
+      stage.classList.toggle("vs-zoomed", Boolean(frozen && !frozen.isPlain));
       resize();
     };
     const alive = () => {
