@@ -11,6 +11,8 @@ from voxserve.core.settings import Prepared, Settings, Split
 from voxserve.viz.load import Load
 
 PAPER_SPLIT = Split(100, 32)
+# How long a request of 8 s of audio keeps its slot: a GPU makes it much faster than it is played.
+_CPU_SLOT_S, _GPU_SLOT_S = 8.0, 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +43,24 @@ def presets(prepared: Prepared, start: Settings) -> list[Preset]:
     ]
     if "partitioned" in core.LANE_MODES:
         lesson = "First chunks wait behind background batches: watch TTFA."
-        offered.append(Preset("No urgent lane", lesson, paper | {"lane_mode": "partitioned"}))
+        offered.append(Preset("No urgent lane", lesson, paper | {"lane_mode": "partitioned"}, 0.25))
     lesson = "Stages take turns in one loop: each waits for the other."
-    offered.append(Preset("Time sharing", lesson, paper | {"lane_mode": "time_sharing"}))
+    offered.append(Preset("Time sharing", lesson, paper | {"lane_mode": "time_sharing"}, 0.25))
     starved = _starved_split(prepared)
     if starved is not None:
         lesson = (
             "The codec has too few SMs: its lane fills, then buffers run down and stalls begin."
         )
-        offered.append(Preset("Codec starved", lesson, paper | {"sm_split": starved}, 0.25))
+        offered.append(Preset("Codec starved", lesson, paper | {"sm_split": starved}, 0.3))
     lesson = "More arrives than can be served: waiting grows, then TTFA, then stalls."
     offered.append(Preset("Overload", lesson, paper, 1.0))
     return offered
+
+
+def top_rate_rps(prepared: Prepared, device_name: str) -> float:
+    """A background load beyond what the device can serve: every slot is always in use."""
+    slot_s = _CPU_SLOT_S if device_name.startswith("cpu") else _GPU_SLOT_S
+    return prepared.num_slots / slot_s
 
 
 def live_names() -> list[str]:

@@ -26,6 +26,7 @@ from voxserve.viz.metrics import LiveNumbers
 from voxserve.viz.network import NetworkControls
 from voxserve.viz.numbers import NumbersView, tiles
 from voxserve.viz.player import Player
+from voxserve.viz.presets import top_rate_rps
 from voxserve.viz.publisher import Publisher
 from voxserve.viz.stories import Stories
 from voxserve.viz.timeline import Timeline
@@ -49,8 +50,8 @@ class Workbench:
     Args:
         engine: A started engine.
         text: What the text box holds at first.
-        max_rate_rps: Right end of the background-load slider; by default what fills every slot
-            of the device within eight seconds.
+        max_rate_rps: Right end of the background-load slider; by default more than the device
+            can serve.
         tap: Keep what the browser played, for tests.
     """
 
@@ -70,7 +71,7 @@ class Workbench:
         self.listening = Listening(engine, self.player, self.report)
         history = History()
         self.controls = Controls(engine, history, self.report)
-        top_rps = engine.prepared.num_slots / 8.0 if max_rate_rps is None else max_rate_rps
+        top_rps = max_rate_rps or top_rate_rps(engine.prepared, engine.device_name)
         self.load = LoadControls(engine, history, self.report, top_rps)
         network = NetworkControls(self.player, history)
         self.numbers = LiveNumbers()
