@@ -20,7 +20,6 @@ import torch
 from voxserve.bench.machine import cpu_name, revision, versions
 from voxserve.bench.tables import Figure, Results
 from voxserve.core.jobs import RowStatus
-from voxserve.kernels.fused_linear import logits_linear
 from voxserve.models.base import PrefillInputs, StateSize
 from voxserve.models.blocks.sampling import SamplingDefaults
 from voxserve.models.blocks.weights import RandomWeights, WeightSource
@@ -230,7 +229,7 @@ def _forced_frame(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits of one frame's draws: [rows, codes + 1] (the end id last) and [depth, rows, codes]."""
     talker, config = model.talker, model.config
-    logits = logits_linear(hidden, talker.head).cpu()
+    logits = talker.first_logits(hidden).cpu()
     possible = torch.cat((logits[:, : config.num_codes], logits[:, [config.codec_ids.eos]]), 1)
     depth: list[torch.Tensor] = []
 

@@ -93,6 +93,10 @@ class Talker:
         text = StepText(state.text_ids, state.num_text, self.text_table, pad)
         return step_input(slots, state.sequences, self.frame_tables, text)
 
+    def first_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits of the first codebook, [rows, vocab] float32, from [rows, hidden]."""
+        return logits_linear(hidden, self.head)
+
     def _begin_pieces(
         self, state: QwenState, slots: torch.Tensor, row_starts: torch.Tensor
     ) -> None:
@@ -115,7 +119,7 @@ class Talker:
         frame = torch.empty(
             (rows, self.config.num_codebooks), dtype=torch.int32, device=slots.device
         )
-        logits = logits_linear(hidden, self.head)
+        logits = self.first_logits(hidden)
         # An ended row's end id also has a row in the first table: nothing is out of bounds.
         table = self.depth.tables[0]
         first = torch.empty((rows, table.shape[1]), dtype=table.dtype, device=table.device)
