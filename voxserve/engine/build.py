@@ -118,7 +118,7 @@ def build_executor(
     # Random weights say nothing, and end nowhere: the workload fixes each request's length.
     prepare_load = partial(fixed_length, loaded) if weights == "random" else None
     if device.startswith("cuda"):
-        executor = _on_gpu(loaded, clock, settings, is_random=weights == "random")
+        executor = _on_gpu(loaded, model, clock, settings, is_random=weights == "random")
         return Built(executor, loaded, prepare_load)
     return Built(CpuExecutor(loaded, clock, name), loaded, prepare_load)
 
@@ -139,16 +139,18 @@ def fixed_length(model: SpeechModel, utterance: Utterance, seed: int) -> Prepare
 
 
 def _on_gpu(
-    model: SpeechModel, clock: Clock, settings: Mapping[str, Any], is_random: bool
+    model: SpeechModel, name: str, clock: Clock, settings: Mapping[str, Any], is_random: bool
 ) -> Executor:
     from tqdm import tqdm
 
     from voxserve.runtime.cuda import CudaExecutor
     from voxserve.runtime.cuda_driver import CudaDriver
-    from voxserve.runtime.partition import num_sms, usual_split
 
     asked = settings.get("sm_split")
-    split = usual_split(num_sms(model.device)) if asked is None else Split.parse(asked)
+    if asked is None:
+        split, why = _default_split(model, name)
+    else:
+        split, why = Split.parse(asked), "asked for"
     with tqdm(desc="capturing executables", unit="", leave=False) as bar:
 
         def progress(label: str, done: int, total: int) -> None:
@@ -156,7 +158,7 @@ def _on_gpu(
             bar.set_postfix_str(label, refresh=False)
             bar.update(done - bar.n)
 
-        return CudaExecutor(
+        executor = CudaExecutor(
             model,
             CudaDriver(model.device, clock),
             clock,
@@ -165,6 +167,19 @@ def _on_gpu(
             cuts_silence=not is_random,
             progress=progress,
         )
+    executor.start_report["sm_split"] = {"chosen": str(split), "why": why}
+    return executor
+
+
+def _default_split(model: SpeechModel, name: str) -> tuple[Split, str]:
+    import torch
+
+    from voxserve.engine.gpu_split import default_split
+    from voxserve.runtime.partition import can_partition, num_sms, usual_split
+
+    sms = num_sms(model.device)
+    device = torch.cuda.get_device_name(model.device)
+    return default_split(name, device, sms, can_partition(), usual_split(sms))
 
 
 def _simulated(
