@@ -168,8 +168,13 @@ def _sentence(
         if chunk.deadline_s is None or chunk.delivered_s is None:
             return f"{name} has no deadline: nobody listens."
         spare_s = chunk.deadline_s - chunk.delivered_s
-        return f"{name} came {spare_s * 1e3:.0f} ms before its deadline."
+        return f"{name} came {_length(spare_s, 0)} before its deadline."
     what = "after the TTFA target" if is_first else "late, and playback stalled"
-    because = ", ".join(f"{s * 1e3:.1f} ms {part.words()}" for s, part in _sums(parts))
-    told = f"{name} came {lateness_s * 1e3:.1f} ms {what}: {because}."
+    because = ", ".join(f"{_length(s, 1)} {part.words()}" for s, part in _sums(parts))
+    told = f"{name} came {_length(lateness_s, 1)} {what}: {because}."
     return told if cure is None else f"{told} {cure.sentence()}"
+
+
+def _length(seconds: float, digits: int) -> str:
+    """Milliseconds below a second, which is where their digits matter."""
+    return f"{seconds * 1e3:.{digits}f} ms" if seconds < 1.0 else f"{seconds:.2f} s"

@@ -101,7 +101,7 @@ def header_html(engine: SpeechEngine, stats: EngineStats, lateness_s: float) -> 
     state = stats.state.split(":")[0]
     busy = ""
     if max(lateness_s, stats.kernel_delay_s) > BUSY_S:
-        busy = '<span class="vs-badge vs-busy">kernel busy: numbers come late</span>'
+        busy = '<span class="vs-badge vs-busy" title="Numbers come late">kernel busy</span>'
     return (
         f"<b>voxserve</b> {html.escape(engine.model_name)} on {html.escape(engine.device_name)}"
         f'<span class="vs-badge vs-state-{html.escape(state)}">{html.escape(stats.state)}</span>'

@@ -193,7 +193,7 @@ function plotLayout(seen, view, at, theme, names) {
   return {
     barmode: "overlay",
     bargap: 0.15,
-    margin: { l: 122, r: 10, t: 24, b: 36 },
+    margin: { l: 122, r: 10, t: 34, b: 36 },
     paper_bgcolor: theme.paper,
     plot_bgcolor: theme.paper,
     font: { color: theme.text, size: 11 },
@@ -207,8 +207,9 @@ function plotLayout(seen, view, at, theme, names) {
       type: "line", x0: at(m.time_s), x1: at(m.time_s), y0: 0, y1: 1, yref: "paper",
       line: { dash: "dot", color: theme.text, width: 1 },
     })),
-    annotations: seen.marks.map((m) => ({
+    annotations: seen.marks.map((m, i) => ({
       x: at(m.time_s), y: 1, yref: "paper", text: m.text, showarrow: false, xanchor: "left",
+      yanchor: "bottom", yshift: 12 * (i % 2), // two lines, so that neighbours stay readable
     })),
   };
 }
