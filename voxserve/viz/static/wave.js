@@ -3,7 +3,7 @@ import { COLOURS } from "./colours.js";
 import { triangle } from "./shapes.js";
 
 const PEAK_S = 0.02;
-const SHOWN_S = 12; // longer streams scroll
+const SHOWN_S = 8; // longer streams scroll
 const MARK = 5; // half the size of a stall's triangle, pixels
 
 export class Wave {
