@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from dataclasses import replace
@@ -14,6 +15,7 @@ from waiting import assert_no_threads, voxserve_threads, wait_for
 
 from voxserve.core import profile as profiles
 from voxserve.core.errors import DeviceUnavailable, EngineStopped, InvalidInput
+from voxserve.core.request import FinishReason
 from voxserve.engine.build import resolve_device
 from voxserve.engine.engine import Engine
 from voxserve.models import registry
@@ -75,6 +77,29 @@ def test_texts_that_wait_to_be_spoken_end_with_the_engine(tmp_path, monkeypatch)
         reader.join(20.0)
     assert set(told) == {"engine 'sim' was stopped; call start() or make a new Engine"}
     assert_no_threads()
+
+
+def test_texts_end_as_the_model_ended_them(engine):
+    assert engine.say(TEXT, max_frames=100).finish_reason is FinishReason.END
+    assert engine.say(TEXT, max_frames=5).finish_reason is FinishReason.LENGTH
+
+
+def test_a_cancelled_task_stops_speaking_ahead(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "load", lambda *_: FakeModel(step_s=0.05))
+
+    async def leave(engine: Engine) -> None:
+        first, second = (asyncio.create_task(engine.asay(TEXT * 50, seed=i)) for i in range(2))
+        while "voxserve-sim-voice-engine" not in voxserve_threads():
+            await asyncio.sleep(0.01)
+        first.cancel()
+        second.cancel()
+        await asyncio.gather(first, second, return_exceptions=True)
+
+    with Engine(device=write(tmp_path / "p.json"), name="sim") as engine:
+        asyncio.run(leave(engine))
+        voice = engine._intake.model._intake.service
+        assert voice.wait_idle(5.0), "50 sentences take much longer"
+        assert len(engine.say("one two").pcm)
 
 
 def test_a_stall_of_the_simulation_is_heard(tmp_path, monkeypatch):

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.core.clock import Clock
-from voxserve.core.errors import EngineStopped, InvalidInput, RequestFailed
+from voxserve.core.errors import EngineStopped, InvalidInput, RequestCancelled, RequestFailed
 from voxserve.core.events import Trace
 from voxserve.core.jobs import Cancel, RequestEnded
-from voxserve.core.request import RequestState
+from voxserve.core.request import FinishReason, RequestState
 from voxserve.core.workload import Utterance, utterance_of_words
+from voxserve.engine.abandon import is_abandoned
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk, Mailbox
 from voxserve.engine.monitor import Monitor
@@ -84,6 +85,7 @@ class Renderer:
         """
         key = (text, options)
         with self._lock:  # one at a time: they would share the same cores
+            _check_wanted()
             if key not in self._spoken:
                 self._spoken[key] = self._speak(text, options)
                 while len(self._spoken) > _KEPT:
@@ -110,7 +112,7 @@ class Renderer:
         try:
             intake = self._voice()
             start_s = self._clock.now_s()
-            pcm = self._read(intake, prepared, start_s)
+            pcm, reason = self._read(intake, prepared, start_s)
         except EngineStopped:  # of the lanes here, which users do not know
             raise EngineStopped(self._stopped) from None
         if len(pcm) == 0:
@@ -124,6 +126,7 @@ class Renderer:
             max_frames=math.ceil(len(pcm) / self.info.frame_samples),
             options=options,
             notes=(*prepared.notes, note),
+            finish_reason=reason,
             pcm=pcm,
         )
 
@@ -136,8 +139,10 @@ class Renderer:
                 self._intake = _cpu_intake(self._model, self._clock, self._name)
             return self._intake
 
-    def _read(self, intake: Intake, prepared: PreparedRequest, start_s: float) -> NDArray[np.int16]:
-        """All samples of a request served on the CPU; says so when it takes a while."""
+    def _read(
+        self, intake: Intake, prepared: PreparedRequest, start_s: float
+    ) -> tuple[NDArray[np.int16], FinishReason | None]:
+        """All samples of a request served on the CPU and how it ended; tells when it takes long."""
         mailbox = Mailbox()
         request_id = intake.submit(prepared, mailbox, start_s, has_listener=False)
         chunks: list[NDArray[np.int16]] = []
@@ -150,15 +155,21 @@ class Renderer:
                     raise item
                 else:
                     mailbox.wait(_SLICE_S)
+                _check_wanted()
                 if not is_noted and self._clock.now_s() - start_s > _NOTE_AFTER_S:
                     is_noted = True
                     sys.stderr.write(f"{self.info.name} speaks the text first ...\n")
-        except BaseException:  # an interrupt must not leave it speaking
+        except BaseException:  # neither an interrupt nor a cancelled task leaves it speaking
             intake.service.tell(Cancel(request_id))
             raise
         if item.state is not RequestState.DONE:
             raise RequestFailed(f"{self.info.name} could not speak the text: {item.error}")
-        return np.concatenate(chunks) if chunks else _no_samples()
+        return np.concatenate(chunks) if chunks else _no_samples(), item.reason
+
+
+def _check_wanted() -> None:
+    if is_abandoned():
+        raise RequestCancelled("the text was cancelled before it was spoken")
 
 
 def _cpu_intake(model: SpeechModel, clock: Clock, name: str) -> Intake:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from voxserve.core.errors import RequestCancelled, RequestFailed, RequestRejected
 from voxserve.core.jobs import Cancel, ListenerReport, RequestEnded
 from voxserve.core.request import FinishReason, RequestState
+from voxserve.engine import abandon
 from voxserve.engine.audio import Audio
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk, Mailbox
@@ -50,6 +52,7 @@ class Reader:
         self._keep_alive = keep_alive
         self._mailbox = Mailbox()
         self._is_over = False
+        self._known_end: FinishReason | None = None
         self._streamed: StreamedText | None = None
         self.arrival_s = intake.clock.now_s()
         self.sample_rate_hz = intake.model.info.sample_rate_hz
@@ -69,6 +72,7 @@ class Reader:
         self.text = " ".join(piece.text for piece in request.pieces)
         self.seed = request.options.seed
         self.notes = request.notes
+        self._known_end = request.finish_reason
         return request
 
     def _submit(self, request: Any) -> None:
@@ -123,7 +127,8 @@ class Reader:
         return None
 
     def _check_end(self, ended: RequestEnded) -> None:
-        self.finish_reason = ended.reason
+        is_done = ended.state is RequestState.DONE
+        self.finish_reason = (is_done and self._known_end) or ended.reason
         if ended.state is RequestState.CANCELLED:
             raise RequestCancelled(f"request {self.request_id} was cancelled")
         if ended.state is RequestState.REJECTED:
@@ -189,6 +194,7 @@ class AsyncStream(Reader):
 
     _is_open = False
     _bridge: Bridge | None = None
+    _abandoned: threading.Event | None = None
 
     def __aiter__(self) -> AsyncIterator[DeliveredChunk]:
         return self
@@ -217,6 +223,7 @@ class AsyncStream(Reader):
                 self._source = self._bridge = Bridge(self._source)
             else:
                 self._source = [piece async for piece in self._source]
+        self._abandoned = abandon.expect()
         request = await asyncio.to_thread(self._prepare)
         self._arrived = asyncio.Event()
         self._mailbox.waker = _waker(asyncio.get_running_loop(), self._arrived)
@@ -232,6 +239,8 @@ class AsyncStream(Reader):
     def cancel(self) -> None:
         """Cancels the request, if it has not ended, and stops reading its text."""
         super().cancel()
+        if self._abandoned is not None:
+            self._abandoned.set()
         if self._bridge is not None:
             self._bridge.close()
 

@@ -45,6 +45,7 @@ import torch
 from numpy.typing import NDArray
 
 from voxserve.core.errors import InvalidInput
+from voxserve.core.request import FinishReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,7 @@ class PreparedRequest:
         options: As asked for.
         notes: What was changed or could not be spoken, for the user to read.
         is_text_complete: False: text tokens follow (`SpeechModel.append_text`).
+        finish_reason: How its frames end, where that is known before they are made.
     """
 
     pieces: tuple[Piece, ...]
@@ -222,6 +224,7 @@ class PreparedRequest:
     options: SpeechOptions
     notes: tuple[str, ...] = ()
     is_text_complete: bool = True
+    finish_reason: FinishReason | None = None
 
 
 class TextFeed(ABC):
