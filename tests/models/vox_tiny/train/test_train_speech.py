@@ -87,12 +87,12 @@ def test_speaking_is_resumed(
     monkeypatch.setattr(speak, "Teacher", lambda: teacher)
     monkeypatch.setattr(speak, "LINES_PER_BLOCK", 2)
     into = tmp_path / "shards"
-    speak.run(tmp_path / "part3.tsv.gz", tmp_path, into, 1, -1.0, (0, 1))
+    speak.run([tmp_path / "part3.tsv.gz"], tmp_path, into, 1, -1.0, (0, 1))
     assert not list(into.glob("*.npz"))  # no time left: no block begun
-    speak.run(tmp_path / "part3.tsv.gz", tmp_path, into, 1, np.inf, (1, 2))
+    speak.run([tmp_path / "part3.tsv.gz"], tmp_path, into, 1, np.inf, (1, 2))
     assert [path.name for path in into.glob("*.npz")] == ["part3-0001.npz"]
     stamp = (into / "part3-0001.npz").stat().st_mtime_ns
-    speak.run(tmp_path / "part3.tsv.gz", tmp_path, into, 1, np.inf, (0, 1))
+    speak.run([tmp_path / "part3.tsv.gz"], tmp_path, into, 1, np.inf, (0, 1))
     assert (into / "part3-0001.npz").stat().st_mtime_ns == stamp
     texts = [u.text for path in sorted(into.glob("*.npz")) for u in shards.read(path)]
     assert texts == ["no.", "yes", "oh!"]

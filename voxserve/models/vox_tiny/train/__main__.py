@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     stage.add_argument("--only", type=int, nargs="*", help="write these parts only")
     stage.set_defaults(run=_corpus)
     stage = stages.add_parser("speak", help="have the teacher speak a part")
-    stage.add_argument("--corpus", type=Path, required=True)
+    stage.add_argument("--corpus", type=Path, nargs="+", required=True, help="tables")
     stage.add_argument("--encoder", type=Path, required=True)
     stage.add_argument("--into", type=Path, required=True)
     stage.add_argument("--workers", type=int, default=1)

@@ -281,7 +281,8 @@ class LanguageModel(nn.Module):
         for number, layer in enumerate(self.ls):
             x, queries, keys = layer(x, rotation)
             if number in GUIDED_LAYERS and self.training:
-                loss = _guide_loss(queries, keys, step_places, text_places, batch)
+                with torch.autocast(x.device.type, enabled=False):
+                    loss = _guide_loss(queries, keys, step_places, text_places, batch)
                 guide = guide + loss / len(GUIDED_LAYERS)
         hidden = torch.gather(x, 1, step_places[..., None].expand(-1, -1, x.shape[-1]))
         return self.n(hidden), guide

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,21 +24,27 @@ _FRAMES_PER_HOUR = 45_000
 
 
 def run(
-    table: Path, encoder: Path, into: Path, workers: int, until_s: float, shard: tuple[int, int]
+    tables: Sequence[Path],
+    encoder: Path,
+    into: Path,
+    workers: int,
+    until_s: float,
+    machine: tuple[int, int],
 ) -> None:
-    """Speaks the blocks of a corpus table that have no file yet.
+    """Speaks the blocks of corpus tables that have no file yet.
 
     Args:
-        table: From `corpus.save`.
+        tables: From `corpus.save`, spoken in this order.
         encoder: Weights of the codec encoder.
         into: Folder of shards.
         workers: Processes.
         until_s: Seconds after which no new block is begun.
-        shard: Which of how many machines this is; a machine takes its own blocks only.
+        machine: Which of how many machines this is; a machine takes its own blocks only.
     """
     into.mkdir(parents=True, exist_ok=True)
+    number, machines = machine
     arguments = [
-        (table, encoder, into, worker * shard[1] + shard[0], workers * shard[1], until_s)
+        (tables, encoder, into, worker * machines + number, workers * machines, until_s)
         for worker in range(workers)
     ]
     if workers == 1:
@@ -68,22 +74,30 @@ def speak(
 
 
 def _work(
-    table: Path, encoder_path: Path, into: Path, first: int, step: int, until_s: float
+    tables: Sequence[Path], encoder_path: Path, into: Path, first: int, step: int, until_s: float
 ) -> None:
+    """Every `step`-th block from the `first` on, counted over all tables."""
     began = time.monotonic()
     torch.set_num_threads(1)
     teacher, encoder = Teacher(), load_encoder(encoder_path)
-    lines = corpus.load(table)
-    name = table.name.split(".")[0]
-    log = RunLog(into / "log" / f"{name}-{first}.jsonl")
-    for block in range(first, -(-len(lines) // LINES_PER_BLOCK), step):
-        path = into / f"{name}-{block:04d}.npz"
+    log = RunLog(into / "log" / f"worker-{first}-of-{step}.jsonl")
+    for path, lines, seed in list(_blocks(tables, into))[first::step]:
         if path.exists():
             continue
         if time.monotonic() - began > until_s:
             break
-        start = block * LINES_PER_BLOCK
-        spoken = speak(lines[start : start + LINES_PER_BLOCK], teacher, encoder, start)
+        spoken = speak(lines, teacher, encoder, seed)
         shards.write(path, spoken)
         hours = sum(len(u.codes) for u in spoken) / _FRAMES_PER_HOUR
-        log.add("block", block=block, utterances=len(spoken), hours=round(hours, 4))
+        log.add("block", file=path.name, utterances=len(spoken), hours=round(hours, 4))
+
+
+def _blocks(
+    tables: Sequence[Path], into: Path
+) -> Iterator[tuple[Path, Sequence[corpus.Line], int]]:
+    """(file, lines, number of the first line) of every block."""
+    for table in tables:
+        lines = corpus.load(table)
+        for block, start in enumerate(range(0, len(lines), LINES_PER_BLOCK)):
+            name = f"{table.name.split('.')[0]}-{block:04d}.npz"
+            yield into / name, lines[start : start + LINES_PER_BLOCK], start

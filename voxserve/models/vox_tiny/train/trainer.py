@@ -98,7 +98,7 @@ class Trainer:
         held = self.speech.is_held_out.nonzero()[:_VALIDATION_ROWS, 0]
         if not len(held):
             raise InvalidInput(
-                "too little speech: none of its texts is among the one in a hundred held out"
+                "too little speech: none of its texts is among the one in 64 held out"
             )
         self._held_out = held[self.speech.lengths[held].argsort()]
         self.log.add(
