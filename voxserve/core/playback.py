@@ -30,7 +30,7 @@ def stalls_s(delivered_s: float, deadline_s: FloatArray, is_playing: BoolArray) 
         deadline_s: [rows] float64, when the audio delivered before runs out.
         is_playing: [rows] bool, whether audio was delivered before.
     """
-    return np.where(is_playing, np.maximum(delivered_s - deadline_s, 0.0), 0.0)
+    return np.maximum(delivered_s - deadline_s, 0.0) * is_playing
 
 
 def next_deadlines_s(
@@ -47,8 +47,14 @@ def next_deadlines_s(
         deadline_s: [rows] float64, this chunk's own deadline.
         is_playing: [rows] bool, whether audio was delivered before.
     """
-    start_s = np.where(is_playing, np.maximum(delivered_s, deadline_s), delivered_s)
-    return np.where(audio_s > 0.0, start_s + audio_s, deadline_s)
+    start_s: FloatArray = np.maximum(deadline_s, delivered_s, dtype=np.float64)
+    if np.count_nonzero(is_playing) < len(is_playing):
+        start_s = np.where(is_playing, start_s, delivered_s)
+    start_s += audio_s
+    is_silent = audio_s <= 0.0
+    if np.count_nonzero(is_silent):
+        return np.where(is_silent, deadline_s, start_s)
+    return start_s
 
 
 @dataclass(slots=True)

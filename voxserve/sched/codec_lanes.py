@@ -77,7 +77,7 @@ class CodecLanes:
     def _one_batch(self, heads: HeadChunks) -> list[CodecJob]:
         """Without lanes of its own (or codec of its own), everything that is ready goes."""
         rows = min(len(heads), self._board.settings.max_background_batch)
-        return [self._launch(heads.picked(slice(rows)), LaneName.BACKGROUND)]
+        return [self._launch(heads.first(rows), LaneName.BACKGROUND)]
 
     def _urgent(
         self, heads: HeadChunks, is_urgent: BoolArray, may_overflow: bool
@@ -88,11 +88,11 @@ class CodecLanes:
             return []
         urgent = heads.picked(is_urgent)
         rows = min(len(urgent), board.settings.urgent_batch)
-        jobs = [self._launch(urgent.picked(slice(rows)), LaneName.URGENT)]
+        jobs = [self._launch(urgent.first(rows), LaneName.URGENT)]
         overflow = urgent.picked(slice(rows, None))
         if len(overflow) and may_overflow and self._overflow_gains(overflow, jobs[0]):
             rows = min(len(overflow), board.settings.max_background_batch)
-            jobs.append(self._launch(overflow.picked(slice(rows)), LaneName.BACKGROUND))
+            jobs.append(self._launch(overflow.first(rows), LaneName.BACKGROUND))
         return jobs
 
     def _overflow_gains(self, overflow: HeadChunks, urgent_job: CodecJob) -> bool:
@@ -121,7 +121,7 @@ class CodecLanes:
             rows > np.count_nonzero(is_urgent) and self._background_s(urgent_first, rows) > left_s
         ):
             rows -= 1
-        return [self._launch(urgent_first.picked(slice(rows)), LaneName.BACKGROUND)]
+        return [self._launch(urgent_first.first(rows), LaneName.BACKGROUND)]
 
     def _held(self, heads: HeadChunks, lm_is_idle: bool) -> list[CodecJob]:
         board = self._board
@@ -136,7 +136,7 @@ class CodecLanes:
         launch = board.policy.background(view)
         rows = min(launch.rows, view.all_rows())
         if rows > 0:
-            return [self._launch(heads.picked(slice(rows)), LaneName.BACKGROUND)]
+            return [self._launch(heads.first(rows), LaneName.BACKGROUND)]
         self._wake_after(heads.now_s, launch.look_again_s)
         return []
 
@@ -187,7 +187,8 @@ class CodecLanes:
         if board.role is not Role.LM:
             cost_s = board.estimates.codec_s(len(slots), job.num_frames, split, partition)
         entry = board.start(heads.now_s, job, slots, cost_s)
-        self._overload.launched(heads.now_s, slots)
+        is_urgent = table.is_urgent[slots]
+        self._overload.launched(heads, index, is_urgent)
         table.is_head[slots] = False
         table.is_busy[slots] = True
         table.busy_until_s[slots] = entry.ends_s
@@ -198,7 +199,7 @@ class CodecLanes:
                 cost_s,
                 table.head_ready_s[slots],
                 table.head_s[slots],
-                table.is_urgent[slots],
+                is_urgent,
                 heads.is_first,
                 table.promoted_s[slots],
                 table.deadline_s[slots],

@@ -143,7 +143,7 @@ def _play(
         due_s = next_s + correction_s
     table.deadline_s[slots] = next_s
     table.due_s[slots] = due_s
-    starts = slots[is_audible & ~is_playing]
+    starts = slots[is_audible > is_playing]
     if len(starts):
         table.is_playing[starts] = True
         board.services += [(now_s, now_s - at_s) for at_s in table.opened_s[starts].tolist()]

@@ -18,8 +18,6 @@ from voxserve.sched.slack import slack_s
 from voxserve.sched.split import follow_lm_split
 from voxserve.sched.state import ActiveRequest, IntArray
 
-_TIE_S = 1e-9  # per place in admission order: equal keys go to the older request
-
 
 class LmLane:
     """The LM lane's decisions; see `next_job` for their order."""
@@ -149,7 +147,7 @@ class LmLane:
                 ~table.is_playing[at],
                 order,
             )
-            keys = board.policy.decode_keys(view) + _TIE_S * (order - np.minimum.reduce(order))
+            keys = board.policy.decode_keys(view) + table.tie_s[at]
         batch = board.settings.max_decode_batch
         return rows[keys.argpartition(batch - 1)[:batch]]
 

@@ -16,8 +16,10 @@ import numpy as np
 
 from voxserve.core.events import OverloadChange
 from voxserve.core.jobs import LaneName, Partition
+from voxserve.core.playback import BoolArray
 from voxserve.core.request import RequestSpec
 from voxserve.sched.board import Board
+from voxserve.sched.policy import HeadChunks
 from voxserve.sched.state import ActiveRequest, IntArray
 
 ENTER_S, LEAVE_S = 1.0, 2.0
@@ -79,16 +81,21 @@ class Overload:
             )
         return ""
 
-    def launched(self, now_s: float, slots: IntArray) -> None:
-        """Counts continuation chunks by class as they leave; those of the ramp do not count."""
-        table = self._board.table
-        self._forget(now_s)
-        is_steady = (table.num_done[slots] >= table.ramp_length[slots]) & table.is_playing[slots]
-        is_steady &= table.has_listener[slots]
+    def launched(self, heads: HeadChunks, index: IntArray, is_urgent: BoolArray) -> None:
+        """Counts continuation chunks by class as they leave; those of the ramp do not count.
+
+        Args:
+            heads: The chunks of a batch.
+            index: [chunks] int64 within their requests.
+            is_urgent: [chunks] bool, their class.
+        """
+        self._forget(heads.now_s)
+        is_steady = index >= self._board.table.ramp_length[heads.slots]
+        is_steady &= (heads.due_s != np.inf) & ~heads.is_first
         count = int(np.count_nonzero(is_steady))
         if count:
-            urgent = int(np.count_nonzero(table.is_urgent[slots] & is_steady))
-            self._launched.append((now_s, count, urgent))
+            urgent = int(np.count_nonzero(is_urgent & is_steady))
+            self._launched.append((heads.now_s, count, urgent))
             self._num_chunks += count
             self._num_urgent += urgent
 

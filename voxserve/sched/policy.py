@@ -47,6 +47,10 @@ class HeadChunks:
         """[chunks] float64; negative once late."""
         return self.due_s - self.now_s
 
+    def first(self, rows: int) -> HeadChunks:
+        """The first chunks."""
+        return self if rows >= len(self.slots) else self.picked(slice(rows))
+
     def longest(self, rows: int | None = None) -> int:
         """Frames of the longest of the first chunks, of all when None."""
         return int(np.maximum.reduce(self.num_frames[:rows]))

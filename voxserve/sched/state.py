@@ -19,6 +19,7 @@ from voxserve.core.request import FinishReason, RequestSpec, RequestState
 
 IntArray = NDArray[np.int64]
 WIDTH_STEP = 64
+_TIE_S = 1e-9
 NEVER = np.iinfo(np.int64).max // 4  # a frame count no request reaches
 
 
@@ -79,6 +80,7 @@ class SlotTable:
         owner: The request in each slot, or None.
         request_id: Its id, -1 when free.
         order, opened_s: Admission order and time.
+        tie_s: A nanosecond per place in that order, to be added to times that may be equal.
         frames: Frames made (steps whose flags were read).
         launched: LM rows in flight.
         discard: Of those, how many belong to a sequence that has ended; `num_discard` in all.
@@ -134,7 +136,7 @@ class SlotTable:
         self.limit, self.check_at, self.border = ints(), ints(), ints()
         self.is_active, self.is_pending, self.is_starved = bools(), bools(), bools()
         self.has_ended, self.is_over = bools(), bools()
-        self.opened_s, self.last_step_s = floats(), floats()
+        self.opened_s, self.last_step_s, self.tie_s = floats(), floats(), floats()
         self.num_ready, self.ready_frames, self.next_frames = ints(), ints(), ints()
         self.num_done, self.done_frames, self.head_frames = ints(), ints(), ints()
         self.heard_frames = self.done_frames
@@ -190,6 +192,7 @@ class SlotTable:
         self.ready_s[slot].clear()
         self.request_id[slot] = spec.request_id
         self.order[slot] = self.num_opened
+        self.tie_s[slot] = _TIE_S * self.num_opened
         self.num_opened += 1
         for column in (
             *(self.frames, self.launched, self.discard, self.num_ready, self.ready_frames),

@@ -37,7 +37,7 @@ class UrgencyPolicy(Policy):
         """At B chunks, or when the nearest deadline, an idle LM lane or a file asks for it."""
         heads, batch = view.heads, view.settings.background_batch
         rows = view.all_rows()
-        if rows >= min(batch, view.max_batch) or np.isinf(heads.due_s[-1]):
+        if rows >= min(batch, view.max_batch) or heads.due_s[-1] == np.inf:
             return Launch(rows)
         timer_s = float(heads.due_s[0]) - view.settings.urgency_margin_s - view.codec_s(rows)
         if view.lm_is_idle or heads.now_s >= timer_s - TIMER_TOLERANCE_S:
@@ -48,7 +48,8 @@ class UrgencyPolicy(Policy):
 
     def decode_keys(self, view: RunningView) -> FloatArray:
         """Least slack first; lost requests after savable ones, but nobody waits over 1 s."""
-        keys: FloatArray = np.minimum(view.slack_s, _LAST)
+        keys = view.slack_s.copy()
+        np.minimum(keys, _LAST, out=keys)
         lost = (keys < 0.0).nonzero()[0]
         keys[lost] += 2 * _LAST
         overdue = (view.unserved_s >= MAX_UNSERVED_S).nonzero()[0]

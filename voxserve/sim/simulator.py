@@ -15,7 +15,6 @@ from typing import Any
 from voxserve.core.events import Packed, Record, unpacked
 from voxserve.core.jobs import (
     Arrival,
-    ChunkDelivered,
     ChunksDelivered,
     CodecJob,
     DecodeJob,
@@ -226,8 +225,7 @@ class Simulator:
             self._gpu.launch(job, now_s)
         for notice in self._scheduler.take_notices():
             if isinstance(notice, ChunksDelivered):
-                for chunk in notice:
-                    self._take_chunk(now_s, chunk)
+                self._take_chunks(now_s, notice)
             elif isinstance(notice, RequestEnded):
                 self._take_end(now_s, notice)
 
@@ -252,20 +250,25 @@ class Simulator:
         use[1] += rows
         use[2] += 1
 
-    def _take_chunk(self, now_s: float, notice: ChunkDelivered) -> None:
-        tally = self._tallies[notice.chunk.request_id]
-        tally.num_chunks += 1
-        tally.num_samples += notice.num_samples
-        if tally.ttfa_s is None and notice.num_samples:
-            tally.ttfa_s = now_s - tally.arrival_s
-            self._num_missed += tally.ttfa_s > self._settings.ttfa_target_s
-        elif notice.stall_s > 0.0:
-            tally.num_late += 1
-            was_smooth = tally.stall_s < STALL_LIMIT_S
-            tally.stall_s += notice.stall_s
-            crossed = was_smooth and tally.stall_s >= STALL_LIMIT_S
-            in_time = (tally.ttfa_s or 0.0) <= self._settings.ttfa_target_s
-            self._num_missed += crossed and in_time
+    def _take_chunks(self, now_s: float, notice: ChunksDelivered) -> None:
+        columns = (notice.chunks.request_id, notice.num_samples, notice.stall_s)
+        for request_id, num_samples, stall_s in zip(*(c.tolist() for c in columns), strict=True):
+            tally = self._tallies[request_id]
+            tally.num_chunks += 1
+            tally.num_samples += num_samples
+            if tally.ttfa_s is None and num_samples:
+                tally.ttfa_s = now_s - tally.arrival_s
+                self._num_missed += tally.ttfa_s > self._settings.ttfa_target_s
+            elif stall_s > 0.0:
+                self._take_stall(tally, stall_s)
+
+    def _take_stall(self, tally: _Tally, stall_s: float) -> None:
+        tally.num_late += 1
+        was_smooth = tally.stall_s < STALL_LIMIT_S
+        tally.stall_s += stall_s
+        crossed = was_smooth and tally.stall_s >= STALL_LIMIT_S
+        in_time = (tally.ttfa_s or 0.0) <= self._settings.ttfa_target_s
+        self._num_missed += crossed and in_time
 
     def _take_end(self, now_s: float, notice: RequestEnded) -> None:
         tally = self._tallies[notice.request_id]
