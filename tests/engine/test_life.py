@@ -134,7 +134,7 @@ def test_two_hundred_random_cancels_leave_nothing(make):
     scheduler = engine._service._scheduler
     assert scheduler.num_free_slots == engine.prepared.num_slots
     assert scheduler.num_jobs == 0
-    assert not engine._service._served
+    assert not engine._service._requests._served
     stats = engine.stats()
     assert stats.done + stats.cancelled == 200
     assert len(voxserve_threads()) == 4

@@ -90,7 +90,7 @@ def test_two_hundred_random_cancels_leave_nothing(engine):
     assert engine.wait(30)
     assert engine._service._scheduler.num_free_slots == engine.prepared.num_slots
     assert not engine._service._executor._slots
-    assert not engine._service._served
+    assert not engine._service._requests._served
     assert sorted(voxserve_threads()) == threads
     assert live_tensors() == tensors
     assert engine.say(TEXTS[0]).finish_reason is FinishReason.END

@@ -7,29 +7,30 @@ import itertools
 import threading
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable
-from dataclasses import dataclass, replace
-from os import PathLike
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.errors import InvalidInput, InvalidSetting
+from voxserve.core.errors import InvalidInput
 from voxserve.core.events import SettingChange, Trace
 from voxserve.core.jobs import Cancel, ListenerReport, PolicyChanged
 from voxserve.core.live import LiveChunks
 from voxserve.core.protocols import EngineStats
-from voxserve.core.settings import Settings, Split, normalised
+from voxserve.core.settings import Settings, Split
 from voxserve.core.workload import Utterance, Workload
 from voxserve.engine import registry
 from voxserve.engine.audio import Audio
-from voxserve.engine.build import Built, build_executor, resolve_device
+from voxserve.engine.build import Built, build_executor
 from voxserve.engine.clock import MonotonicClock
+from voxserve.engine.config import EngineConfig, engine_config
 from voxserve.engine.intake import Intake
 from voxserve.engine.load import BackgroundLoad
 from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.monitor import Monitor
-from voxserve.engine.service import Service, Sink
+from voxserve.engine.requests import Sink
+from voxserve.engine.service import Service
 from voxserve.engine.stream import AsyncStream, Stream
 from voxserve.sched.policy import Policy
 from voxserve.sched.scheduler import Scheduler
@@ -38,17 +39,6 @@ if TYPE_CHECKING:
     from voxserve.models.base import PreparedRequest
 
 _POLL_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class _Config:
-    """What makes two engines of one name the same."""
-
-    model: str
-    device: str
-    weights: str | None
-    policy: Any
-    settings: tuple[tuple[str, Any], ...]
 
 
 class Engine:
@@ -89,7 +79,7 @@ class Engine:
         weights: str | None = None,
         **settings: Any,
     ) -> Engine:
-        config = _config(model, device, policy, weights, settings)
+        config = engine_config(model, device, policy, weights, settings)
         if not isinstance(name, str):
             raise InvalidInput(f"the engine's name {name!r} is not a text")
         with registry.lock:  # until it serves: two threads that ask at once get one engine
@@ -112,7 +102,7 @@ class Engine:
     ) -> None:
         """Nothing is left to do: the engine serves already. Shows the arguments."""
 
-    def _make(self, config: _Config, name: str) -> None:
+    def _make(self, config: EngineConfig, name: str) -> None:
         self._config = config
         self._clock = MonotonicClock()
         self._ids = itertools.count()
@@ -134,7 +124,7 @@ class Engine:
                 self._start(self._config)
         return self
 
-    def _start(self, config: _Config) -> None:
+    def _start(self, config: EngineConfig) -> None:
         built = build_executor(
             config.model,
             config.device,
@@ -402,21 +392,6 @@ class Engine:
     def __repr__(self) -> str:
         state = self._service.state if hasattr(self, "_service") else "stopped"
         return f"Engine({self.model_name!r}, {self.device_name!r}, name={self.name!r}): {state}"
-
-
-def _config(
-    model: str, device: str, policy: Any, weights: str | None, settings: dict[str, Any]
-) -> _Config:
-    if isinstance(policy, str):
-        settings, policy = {**settings, "policy": policy}, None
-    if not isinstance(policy, Policy | None):
-        raise InvalidSetting(f"policy {policy!r} is neither a policy's name nor a Policy")
-    if isinstance(weights, PathLike):
-        weights = str(weights)
-    if not isinstance(weights, str | None):
-        raise InvalidInput(f"weights {weights!r} is neither a folder nor a repo id")
-    device = resolve_device(device, model)
-    return _Config(model, device, weights, policy, tuple(sorted(normalised(settings).items())))
 
 
 def _scheduler(built: Built, settings: Settings, monitor: Monitor, policy: Any) -> Scheduler:

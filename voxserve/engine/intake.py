@@ -11,8 +11,9 @@ from voxserve.core.clock import Clock
 from voxserve.core.errors import EngineStopped, InvalidInput
 from voxserve.core.request import RequestSpec
 from voxserve.core.workload import Utterance
+from voxserve.engine.requests import Sink
 from voxserve.engine.sentences import text_of
-from voxserve.engine.service import Service, Sink
+from voxserve.engine.service import Service
 from voxserve.engine.streamed_text import StreamedText
 
 if TYPE_CHECKING:

@@ -10,29 +10,19 @@ import logging
 import math
 import threading
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.core.chunk import Chunks
 from voxserve.core.clock import Clock
 from voxserve.core.errors import EngineError, EngineFailed, EngineStopped, InvalidSetting
 from voxserve.core.events import SettingChange
 from voxserve.core.jobs import (
     Arrival,
     Cancel,
-    ChunkDelivered,
-    ChunksDelivered,
-    CodecJob,
     Event,
-    Job,
-    Notice,
-    PrefillJob,
-    RequestEnded,
     SettingsChanged,
-    SlotReleased,
     TextArrived,
 )
 from voxserve.core.live import LiveChunks, no_chunks
@@ -41,44 +31,18 @@ from voxserve.core.protocols import (
     Executor,
     JobResult,
     SplittingExecutor,
-    TextExecutor,
 )
 from voxserve.core.request import RequestSpec, RequestState
 from voxserve.core.settings import START_ONLY, Prepared, Settings, Split
 from voxserve.engine.host import tuning
-from voxserve.engine.mailbox import DeliveredChunk
 from voxserve.engine.monitor import Monitor
+from voxserve.engine.requests import ServedRequests, Sink, TextPart
 from voxserve.sched.live import live_chunks
 from voxserve.sched.scheduler import Scheduler
 
 _log = logging.getLogger("voxserve")
 _LONGEST_WAIT_S = 1.0
 _STOP_PATIENCE_S = 30.0
-
-
-class Sink(Protocol):
-    """Where a request's chunks and its end go; called on the serving thread, must return fast."""
-
-    def put(self, item: DeliveredChunk | RequestEnded | Exception) -> None:
-        """A chunk, or the end (an exception when the engine ended first)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Text:
-    request_id: int
-    ids: NDArray[np.int32]
-    is_complete: bool
-
-
-@dataclass(slots=True, eq=False)
-class _Served:
-    prepared: Any
-    sink: Sink | None
-    slot: int = -1  # once its first prefill was launched
-    text: list[_Text] = field(default_factory=list)  # streamed, waiting for the slot
-    num_text: int = 0  # tokens in the slot
-    pcm: dict[int, NDArray[np.int16]] = field(default_factory=dict)  # decoded, by chunk index
 
 
 class Service:
@@ -110,10 +74,8 @@ class Service:
         self._clock = clock
         self._name = name
         self._gate = threading.Lock()  # submission, settings and the end
-        self._inbox: deque[Event | _Text | SettingChange] = deque()
-        self._served: dict[int, _Served] = {}
-        self._codec_chunks: dict[int, Chunks] = {}  # by job, while in flight
-        self._open_slots: dict[int, int] = {}
+        self._inbox: deque[Event | TextPart | SettingChange] = deque()
+        self._requests = ServedRequests(executor, self._cancel_unread)
         self._idle = threading.Event()
         self._idle.set()
         self._is_busy = False
@@ -150,7 +112,7 @@ class Service:
         """
         with self._gate:
             self.check_open()
-            self._served[spec.request_id] = _Served(prepared, sink)
+            self._requests.add(spec.request_id, prepared, sink)
             self._idle.clear()
             self._inbox.append(Arrival(spec))
         self._executor.wake()
@@ -168,12 +130,12 @@ class Service:
 
     def add_text(self, request_id: int, ids: NDArray[np.int32], is_complete: bool) -> None:
         """Adds text tokens to a request whose text is streamed; ignored once it has ended."""
-        self._inbox.append(_Text(request_id, ids, is_complete))
+        self._inbox.append(TextPart(request_id, ids, is_complete))
         self._executor.wake()
 
     def is_active(self, request_id: int) -> bool:
         """Whether the request has not ended."""
-        return request_id in self._served
+        return request_id in self._requests
 
     def change(self, **changes: Any) -> Settings:
         """Validates and applies live settings at the next scheduling point.
@@ -258,7 +220,7 @@ class Service:
             f"engine {self._name!r} serves in the process this one was forked from; "
             "make a new Engine here"
         )
-        self._served = {}
+        self._requests.forget()
         self._gate = threading.Lock()
         self._idle = threading.Event()
         self._idle.set()
@@ -308,127 +270,49 @@ class Service:
         self._note_delay(now_s, results)
         while self._inbox:
             item = self._inbox.popleft()
-            if isinstance(item, _Text):
+            if isinstance(item, TextPart):
                 self._take_text(now_s, item)
             elif isinstance(item, SettingChange):
                 self._monitor.record(item)
             else:
                 self._scheduler.on_event(now_s, item)
         for result in results:
-            self._take_result(now_s, result)
+            self._requests.take_samples(result)
+            self._scheduler.on_event(now_s, result.event)
         jobs = self._scheduler.next_jobs(now_s)
         notices = self._scheduler.take_notices()
         # A slot may be handed on in the same turn: close it for its old request first.
-        self._close_slots(notices)
+        self._requests.close_slots(notices)
         for job in jobs:
-            self._launch(job)
+            self._requests.launch(job)
         if jobs:
-            self._monitor.turn(self._clock.now_s() - now_s, len(self._served))
+            self._monitor.turn(self._clock.now_s() - now_s, len(self._requests))
         self._wakeup_s = _or_never(self._scheduler.wakeup_s())
         for notice in notices:
-            self._publish(now_s, notice)
+            self._requests.publish(now_s, notice)
         if self._is_live_wanted:
             self._is_live_wanted = False
             self._live = live_chunks(self._scheduler.board, now_s)
         self._set_busy(now_s)
 
-    def _take_text(self, now_s: float, text: _Text) -> None:
+    def _take_text(self, now_s: float, text: TextPart) -> None:
         """Sends text to the slot before the scheduler may launch the steps that read it."""
-        served = self._served.get(text.request_id)
-        if served is None:
-            return
-        served.text.append(text)
-        self._send_text(served)
-        event = TextArrived(text.request_id, len(text.ids), text.is_complete)
-        self._scheduler.on_event(now_s, event)
-
-    def _send_text(self, served: _Served) -> None:
-        if served.slot < 0:
-            return
-        for text in served.text:
-            assert isinstance(self._executor, TextExecutor), "the model takes whole texts only"
-            self._executor.append_text(served.slot, served.num_text, text.ids, text.is_complete)
-            served.num_text += len(text.ids)
-        served.text.clear()
+        if self._requests.add_text(text):
+            event = TextArrived(text.request_id, len(text.ids), text.is_complete)
+            self._scheduler.on_event(now_s, event)
 
     def _note_delay(self, now_s: float, results: list[JobResult]) -> None:
         due_s = min([self._wakeup_s, *(result.event.end_s for result in results)])
         self._monitor.host_delay(now_s, max(now_s - due_s, 0.0))
 
-    def _take_result(self, now_s: float, result: JobResult) -> None:
-        chunks = self._codec_chunks.pop(result.event.job_id, None)
-        if chunks is not None and result.pcm:  # a failed job has no samples
-            owners, indices = chunks.request_id.tolist(), chunks.index.tolist()
-            for request_id, index, pcm in zip(owners, indices, result.pcm, strict=True):
-                served = self._served.get(request_id)
-                if served is not None:
-                    served.pcm[index] = pcm
-        self._scheduler.on_event(now_s, result.event)
-
-    def _launch(self, job: Job) -> None:
-        if isinstance(job, PrefillJob):
-            for request_id, slot in zip(job.request_ids, job.slots, strict=True):
-                if slot not in self._open_slots:
-                    self._open_slots[slot] = request_id
-                    self._executor.open_slot(slot, request_id, self._served[request_id].prepared)
-        elif isinstance(job, CodecJob):
-            self._codec_chunks[job.job_id] = job.chunks
-        self._executor.launch(job)
-        if isinstance(job, PrefillJob):
-            for request_id, slot in zip(job.request_ids, job.slots, strict=True):
-                served = self._served[request_id]
-                served.slot = slot
-                self._send_text(served)
-
-    def _close_slots(self, notices: list[Notice]) -> None:
-        for notice in notices:
-            if isinstance(notice, SlotReleased) and notice.slot in self._open_slots:
-                del self._open_slots[notice.slot]
-                self._executor.close_slot(notice.slot)
-
-    def _publish(self, now_s: float, notice: Notice) -> None:
-        if isinstance(notice, ChunksDelivered):
-            for chunk in notice:
-                served = self._served.get(chunk.chunk.request_id)
-                if served is not None:
-                    self._deliver(now_s, served, chunk)
-        elif isinstance(notice, RequestEnded):
-            served = self._served.pop(notice.request_id, None)
-            if served is not None:
-                self._hand_over(notice.request_id, served, notice)
-
-    def _deliver(self, now_s: float, served: _Served, notice: ChunkDelivered) -> None:
-        pcm = served.pcm.pop(notice.chunk.index)
-        if not len(pcm):
-            return  # all of it was leading silence
-        deadline_s = notice.deadline_s if math.isfinite(notice.deadline_s) else None
-        chunk = DeliveredChunk(notice.chunk, pcm, now_s, deadline_s, notice.stall_s)
-        self._hand_over(notice.chunk.request_id, served, chunk)
-
-    def _hand_over(
-        self, request_id: int, served: _Served, item: DeliveredChunk | RequestEnded | Exception
-    ) -> None:
-        """Gives an item to the request's reader; a reader that fails ends only its own request."""
-        if served.sink is None:
-            return
-        try:
-            served.sink.put(item)
-        except Exception as error:  # border: a reader's code (a closed event loop, say)
-            _log.warning(
-                "request %d is cancelled, its reader failed: %s: %s",
-                request_id,
-                type(error).__name__,
-                error,
-                exc_info=_log.isEnabledFor(logging.DEBUG),
-            )
-            served.sink = None
-            self._inbox.append(Cancel(request_id))
-            self._executor.wake()
+    def _cancel_unread(self, request_id: int) -> None:
+        self._inbox.append(Cancel(request_id))
+        self._executor.wake()
 
     def _set_busy(self, now_s: float) -> None:
-        if not (self._served or self._open_slots):
+        if not (len(self._requests) or self._requests.num_open_slots):
             with self._gate:  # a submission must not be overlooked between the look and the flag
-                is_busy = bool(self._served)
+                is_busy = len(self._requests) > 0
                 if not is_busy:
                     self._idle.set()
         else:  # the usual case, without waiting for whoever holds the gate
@@ -444,9 +328,7 @@ class Service:
     def _end(self, error: EngineError) -> None:
         with self._gate:
             self._error = error
-            served, self._served = self._served, {}
-        for request_id, request in served.items():
-            self._hand_over(request_id, request, type(error)(str(error)))
+        self._requests.end_all(error)
         if self._is_busy:
             tuning.leave_busy()
         tuning.leave_serving()
