@@ -86,7 +86,7 @@ export default () => {
           title="This moment as a figure to zoom">Zoom</button>
         <button class="vs-freeze jupyter-button" aria-pressed="false" title="Stand still and zoom (Space)"></button></div>
       <div class="vs-words" role="status" hidden></div>
-      <div class="vs-stage"><canvas tabindex="0" role="img"></canvas>
+      <div class="vs-stage"><canvas tabindex="0" role="img" aria-keyshortcuts="Space ArrowLeft ArrowRight + - G"></canvas>
         <div class="vs-plot" hidden></div><div class="vs-tip" hidden></div>
         <div class="vs-gone" role="alert" hidden></div></div>`;
     el.querySelector(".vs-legend").innerHTML = LEGEND;
@@ -176,7 +176,9 @@ export default () => {
         const sized = { ...layout, width: canvas.clientWidth, height: canvas.clientHeight };
         await plotly.react(plot, data, sized, { displaylogo: false });
         plot.removeAllListeners?.("plotly_click");
+        plot.removeAllListeners?.("plotly_hover");
         plot.on("plotly_click", (event) => select(chunkAt(event.points[0])));
+        plot.on("plotly_hover", (event) => pointed(chunkAt(event.points[0]) ?? {}));
       } catch {
         paint(); // eval is forbidden here: the frozen canvas stays, with hover
       }
@@ -209,6 +211,7 @@ export default () => {
     };
     let pointedAt = "";
     const pointed = ({ request_id, index }) => {
+      if (request_id === undefined) return; // no chunk
       if (pointedAt === `${request_id}/${index}`) return;
       pointedAt = `${request_id}/${index}`;
       tell(model, { type: "point", request_id, index });
