@@ -9,7 +9,7 @@ requests, chunk lengths and ages share a batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 
 import torch
 
@@ -63,15 +63,17 @@ def _places(layout: ConvStateLayout, rows: int, frames: int) -> tuple[list[int],
     return sizes, starts
 
 
-@cache
 def _block_table(
     layout: ConvStateLayout, rows: int, frames: int, device: torch.device
 ) -> torch.Tensor:
-    """Per block of history: state start, count, workspace start, row size, frame step.
+    """Per block of history: state start, count, workspace start, row size, frame step."""
+    key = ("blocks", layout, rows, frames, device)
+    return kept(
+        key, lambda: torch.tensor(_blocks(layout, rows, frames), dtype=torch.int64).to(device)
+    )
 
-    Kept for the life of the process: a captured graph reads it, and nothing may be copied to
-    the device while one is captured (the warm-up run before a capture makes it).
-    """
+
+def _blocks(layout: ConvStateLayout, rows: int, frames: int) -> list[tuple[int, ...]]:
     sizes, starts = _places(layout, rows, frames)
     table = []
     for item, offset, start, size in zip(
@@ -81,7 +83,7 @@ def _block_table(
         for first in range(0, history, _BLOCK):
             count = min(_BLOCK, history - first)
             table.append((offset + first, count, start + first, size, item.rate * item.channels))
-    return torch.tensor(table, dtype=torch.int64).to(device)
+    return table
 
 
 class PaddedBuffers:

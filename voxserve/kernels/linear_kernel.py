@@ -9,7 +9,6 @@ last program of a tile to finish adds the parts in a fixed order, so results rep
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 
@@ -131,10 +130,10 @@ class LinearTile:
     split: int = 1
 
 
-@cache
 def _arrivals(device: torch.device, stream: int) -> torch.Tensor:
     """Arrival counters of split products, zero between launches; work of one stream is ordered."""
-    return torch.zeros(4096, dtype=torch.int32, device=device)
+    key = ("arrivals", device, stream)
+    return kept(key, lambda: torch.zeros(4096, dtype=torch.int32, device=device))
 
 
 def launch_linear(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from voxserve.core.clock import Clock
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.settings import Split
+from voxserve.kernels.kept import Kept, keeping
 from voxserve.runtime.cuda_launch import GraphReplay, TimedEvent, make_launcher
 from voxserve.runtime.driver import Step
 from voxserve.runtime.partition import Partitions
@@ -62,6 +64,7 @@ class CudaDriver:
         self._clock_stream = torch.cuda.Stream(self.device)
         # Lanes replay at the same time: each has scratch memory of its own.
         self._pools = {lane: torch.cuda.graph_pool_handle() for lane in LaneName}
+        self._kept: Kept = {}
         self._events: list[TimedEvent] = []
         self._launcher = make_launcher(self._clock_stream)
         self.launch_path = self._launcher.name
@@ -72,12 +75,12 @@ class CudaDriver:
     ) -> Callable[[], None]:
         """Warms a program up on the partition and captures it there."""
         stream = self._capture_stream(lane, split, partition)
-        with torch.cuda.device(self.device), torch.cuda.stream(stream):
+        with torch.cuda.device(self.device), torch.cuda.stream(stream), keeping(self._kept):
             for _ in range(_WARM_RUNS):
                 run()
             stream.synchronize()
             if not self._uses_graphs:
-                return run
+                return partial(_run_keeping, run, self._kept)
             graph = torch.cuda.CUDAGraph()
             # Other threads go on launching meanwhile.
             graph.capture_begin(pool=self._pools[lane], capture_error_mode="thread_local")
@@ -132,6 +135,7 @@ class CudaDriver:
     def close(self) -> None:
         """Gives back partitions and cached memory; executables must be gone."""
         self._events.clear()
+        self._kept.clear()
         self._pools.clear()
         torch.cuda.empty_cache()
         if self._partitions is not None:
@@ -171,3 +175,8 @@ class CudaDriver:
             pass
         after_s = self._clock.now_s()
         return after_s - before_s, event, (before_s + after_s) / 2
+
+
+def _run_keeping(run: Callable[[], None], owner: Kept) -> None:
+    with keeping(owner):
+        run()
