@@ -38,6 +38,7 @@ def utterances(count: int, seed: int = 0) -> list[Utterance]:
     for number in range(count):
         text = TEXTS[number % len(TEXTS)]
         ends = 10 + np.cumsum(rng.integers(4, 9, len(text)))
+        ends[len(text.rstrip(".")) - 1 :] += 30  # the silence that the teacher counts to it
         frames = -(-int(ends[-1] + 28) // 8)
         place = np.searchsorted(ends, np.arange(frames) * 8)
         letters = np.array([ord(text[min(at, len(text) - 1)]) % 40 for at in place])

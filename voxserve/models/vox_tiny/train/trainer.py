@@ -33,6 +33,7 @@ class TrainingPlan:
 
     Attributes:
         seconds: Of training in all, over every resumption; the learning rate follows it.
+        session_s: After so long this process ends, finished or not; the next one resumes.
         most_steps: An upper limit of steps, for short trials.
         learning_rate, weight_decay: Of AdamW.
         positions: Per batch, padded.
@@ -47,6 +48,7 @@ class TrainingPlan:
     """
 
     seconds: float
+    session_s: float = math.inf
     most_steps: int = 10**9
     learning_rate: float = 1.2e-3
     weight_decay: float = 0.05
@@ -120,9 +122,9 @@ class Trainer:
             # cuDNN's attention plans anew for every shape: 2 steps a second instead of 7.
             torch.backends.cuda.enable_cudnn_sdp(False)
         batches = self._batches()
-        saved = evaluated = reported = looked = time.monotonic()
+        opened = saved = evaluated = reported = looked = began = time.monotonic()
         meter = _Meter()
-        while not self._is_done():
+        while not self._is_done() and began - opened < self.plan.session_s:
             began = time.monotonic()
             meter.add(self._train_step(batches))
             self.trained_s += time.monotonic() - began
