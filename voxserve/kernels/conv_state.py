@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 
 from voxserve.kernels.backend import tl, triton, use_reference
+from voxserve.kernels.kept import kept
 
 _BLOCK = 512
 

@@ -15,6 +15,7 @@ import torch
 from voxserve.kernels.backend import TensorDescriptor, cdiv, tl, triton
 from voxserve.kernels.device_math import prefetch_l2, start_next, wait_for_previous
 from voxserve.kernels.early_launch import early_launch
+from voxserve.kernels.kept import kept
 
 _PREFETCH = 256  # inputs of each weight row fetched before waiting
 
