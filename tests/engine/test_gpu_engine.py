@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -85,12 +88,71 @@ def test_cancelled_requests_leave_nothing():
 
 
 def test_stopping_frees_all_memory():
-    make().stop()  # what the process keeps for ever is there now
-    gc.collect()
-    before = torch.cuda.memory_allocated()
-    for _ in range(20):
+    allocated: list[int] = []
+    for _ in range(21):
         with make(sm_split=a_split()) as engine:
             engine.say(TEXT, **LENGTH)
+            assert torch.cuda.memory_allocated() > 1 << 30
         del engine
         gc.collect()
-    assert torch.cuda.memory_allocated() == before
+        allocated.append(torch.cuda.memory_allocated())
+    # What the process keeps for ever is there after the first.
+    assert set(allocated) == {allocated[0]}
+    assert allocated[0] < 1 << 20
+
+
+def test_the_first_split_and_the_way_of_launching_are_told():
+    with make() as engine:
+        assert engine.start_report["launch"] == "driver"
+        told = engine.start_report["sm_split"]
+        assert told["chosen"] == str(engine.settings.sm_split)
+        assert told["why"]
+
+
+# In a process of its own: an error of the device stays for as long as its process.
+_BREAK = """
+import json, os
+import torch
+from voxserve import Engine
+from voxserve.core.errors import EngineFailed
+from voxserve.runtime import cuda
+from voxserve.runtime.capacity import Capacity
+from voxserve.runtime.executables import Sizes
+
+sizes = Sizes((4, 8), prefill=(128,), codec=(4, 8), urgent=(4,), chunk_frames=(4, 10))
+Sizes.usual = classmethod(lambda _: sizes)
+cuda.Capacity = lambda: Capacity(16, 64, 512)
+engine = Engine("qwen3-tts-1.7b", "cuda", weights="random", name="broken")
+streams = [
+    engine.stream("Hello there.", seed=i, min_frames=400, max_frames=400) for i in range(3)
+]
+next(streams[0])
+index = torch.tensor([1 << 20], device="cuda")
+torch.zeros(4, device="cuda")[index]  # out of bounds: the device asserts
+told = []
+for stream in streams:
+    try:
+        stream.read()
+        told.append("read to the end")
+    except EngineFailed as error:
+        told.append(str(error))
+try:
+    engine.say("one")
+    told.append("said")
+except EngineFailed as error:
+    told.append(str(error))
+engine.stop()
+print(json.dumps([engine.stats().state, *told]), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_device_error_ends_the_engine_and_is_told_to_everybody():
+    done = subprocess.run(
+        [sys.executable, "-c", _BREAK], capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    state, *told = json.loads(done.stdout.splitlines()[-1])
+    assert state.startswith("failed: ")
+    assert len(told) == 4
+    assert all("the device is in error" in line for line in told), told

@@ -17,7 +17,12 @@ import torch
 from numpy.typing import NDArray
 
 from voxserve.core.clock import Clock
-from voxserve.core.errors import DeviceUnavailable, EngineFailed, EngineStopped
+from voxserve.core.errors import (
+    DeviceUnavailable,
+    EngineFailed,
+    EngineStopped,
+    VoxserveError,
+)
 from voxserve.core.jobs import (
     CodecDone,
     CodecJob,
@@ -191,8 +196,8 @@ class CudaExecutor:
         while True:
             ended, self._failed = self._failed, []
             for flights in self._lanes.values():
-                while flights and self._is_done(flights[0]):
-                    ended.append(self._result(flights.popleft()))
+                while flights and (span_s := self._span_s(flights[0])):
+                    ended.append(self._result(flights.popleft(), *span_s))
             left_s = until_s - self._clock.now_s()
             if ended or left_s <= 0.0 or self._woken.is_set():
                 break
@@ -284,15 +289,16 @@ class CudaExecutor:
 
     # --- collecting --------------------------------------------------------------------------
 
-    def _is_done(self, flight: Flight) -> bool:
+    def _span_s(self, flight: Flight) -> tuple[float, float] | None:
+        """When a flight began and landed; None while it is out."""
+        driver, ticket = self._driver, flight.ticket
         try:
-            return self._driver.is_done(flight.ticket)
+            return driver.span_s(ticket) if driver.is_done(ticket) else None
         except Exception as error:  # border: the device tells its error to whoever asks next
             raise EngineFailed(f"the device is in error: {_told(error)}") from error
 
-    def _result(self, flight: Flight) -> JobResult:
+    def _result(self, flight: Flight, start_s: float, end_s: float) -> JobResult:
         job = flight.job
-        start_s, end_s = self._driver.span_s(flight.ticket)
         self._timings.observe(job, end_s - start_s)
         if isinstance(job, CodecJob):
             result = self._codec_result(job, flight, start_s, end_s)
@@ -376,4 +382,4 @@ def _copied(samples: NDArray[np.int16]) -> NDArray[np.int16]:
 
 
 def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, VoxserveError) else f"{type(error).__name__}: {error}"
