@@ -13,17 +13,25 @@ from typing import Any
 from voxserve.bench import machine
 from voxserve.bench.sim_capacity import find_capacity
 from voxserve.bench.tables import RESULTS_DIR, Figure, Results
+from voxserve.core import profile as profiles
 from voxserve.sim.api import simulate
+from voxserve.sim.device import default_settings, prepared_of
 from voxserve.sim.simulator import SimulationResult
 
-# Profile -> split, a rate near the capacities, and an offered rate past all of them.
-TABLES: dict[str, tuple[str, float, float]] = {
-    "h100-qwen3-tts-1.7b-paper": ("100/32", 44.0, 80.0),
-    "h200-qwen3-tts-1.7b": ("68/64", 204.0, 320.0),
+# Profile -> a rate near the capacities, and an offered rate past all of them.
+TABLES: dict[str, tuple[float, float]] = {
+    "h100-qwen3-tts-1.7b-paper": (44.0, 80.0),
+    "h200-qwen3-tts-1.7b": (204.0, 320.0),
 }
 _OFF: dict[str, Any] = {"overload": "off"}
 _FIRST: dict[str, Any] = {"admission": "prefill_first", **_OFF}
 PAST_SECONDS = 40.0
+
+
+def chosen_split(name: str) -> str:
+    """The split that a profile chooses."""
+    profile = profiles.load(name)
+    return str(default_settings(profile, prepared_of(profile)).sm_split)
 
 
 def rungs(split: str) -> dict[str, dict[str, Any]]:
@@ -41,7 +49,7 @@ def rungs(split: str) -> dict[str, dict[str, Any]]:
 
 def capacity_rows(profile: str, seconds: float, seeds: tuple[int, ...]) -> list[Figure]:
     """Capacity at 90 % and 99 % of each rung, then of each policy."""
-    split, start_rps, _ = TABLES[profile]
+    split, start_rps = chosen_split(profile), TABLES[profile][0]
     asked = dict(rungs(split))
     for policy in ("startup_steady", "throughput"):
         asked[f"policy {policy}, {split}"] = {"sm_split": split, "policy": policy, **_OFF}
@@ -63,7 +71,7 @@ def capacity_rows(profile: str, seconds: float, seeds: tuple[int, ...]) -> list[
 
 def attainment_rows(profile: str, seconds: float) -> list[Figure]:
     """Attainment of each rung at one rate between their capacities, to tell close ones apart."""
-    split, rate_rps, _ = TABLES[profile]
+    split, rate_rps = chosen_split(profile), TABLES[profile][0]
     rows: list[Figure] = []
     for name, settings in rungs(split).items():
         run = simulate(profile, rate_rps=rate_rps, seconds=seconds, **settings)
@@ -74,7 +82,7 @@ def attainment_rows(profile: str, seconds: float) -> list[Figure]:
 
 def past_capacity_rows(profile: str) -> list[Figure]:
     """Goodput and completions at an offered rate far past capacity, by overload control."""
-    split, _, rate_rps = TABLES[profile]
+    split, rate_rps = chosen_split(profile), TABLES[profile][1]
     asked: dict[str, dict[str, Any]] = {
         "prefill_first, off": _FIRST,
         "deadline_aware, off": _OFF,

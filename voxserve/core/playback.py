@@ -2,8 +2,8 @@
 
 Chunk i lasts a_i seconds and is delivered at t_i. It starts playing at p_1 = t_1 and
 p_i = max(t_i, p_{i-1} + a_{i-1}); its deadline is d_i = p_{i-1} + a_{i-1}, the moment the audio
-delivered before it runs out, and its stall max(0, t_i - d_i). The functions work on scalars and
-on arrays alike; `Playback` follows one stream.
+delivered before it runs out, and its stall max(0, t_i - d_i). The functions take a batch of
+chunks; `Playback` follows one stream.
 """
 
 from __future__ import annotations
