@@ -73,7 +73,11 @@ def test_capacity_is_the_edge_of_what_holds():
 
 
 def test_plan_ranks_and_checks():
-    result = plan(round_profile(), 2, check=1, seconds=3.0, workers=1)
+    told: list[str] = []
+    result = plan(round_profile(), 2, check=1, seconds=3.0, workers=1, tell=told.append)
+    assert told[0] == f"simulating placement 1 of 1: {result.ranked[0].placement}"
+    assert len(told) > 2
+    assert all(line.startswith("  per backbone: ") for line in told[1:])
     rates = [item.placement.rate_rps for item in result.ranked]
     assert rates == sorted(rates, reverse=True)
     assert result.ranked[0].simulated_rps is not None

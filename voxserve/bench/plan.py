@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from voxserve.bench.sim_capacity import find_capacity
+from voxserve.bench.sim_capacity import Tell, find_capacity
 from voxserve.core import profile as profiles
 from voxserve.core import workload as workloads
 from voxserve.core.errors import InvalidInput
@@ -79,6 +79,7 @@ def plan(
     seconds: float = 30.0,
     seeds: Sequence[int] = (0,),
     workers: int | None = None,
+    tell: Tell = lambda _: None,
 ) -> Plan:
     """Ranks every placement of roles and splits, and simulates the best few.
 
@@ -94,6 +95,7 @@ def plan(
         seconds: Arrival window of each run.
         seeds: Of the runs.
         workers: Processes; all cores when None.
+        tell: Called with a line about each placement and each simulated run.
 
     Raises:
         InvalidInput: Not 1 to 64 GPUs, unknown profile or workload.
@@ -109,7 +111,8 @@ def plan(
     for rank, item in enumerate(ranked):
         capacity = None
         if rank < check:
-            capacity = _simulated_rps(found, item, load, workload, seconds, seeds, workers)
+            tell(f"simulating placement {rank + 1} of {min(check, len(ranked))}: {item}")
+            capacity = _simulated_rps(found, item, load, workload, seconds, seeds, workers, tell)
         checked.append(Checked(item, capacity))
     return Plan(
         profile=found.name,
@@ -129,6 +132,7 @@ def _simulated_rps(
     seconds: float,
     seeds: Sequence[int],
     workers: int | None,
+    tell: Tell,
 ) -> float:
     """Capacity of the group at 90 %: that of its mean GPU times its backbones."""
     backbones = placement.num_both + placement.num_lm
@@ -141,5 +145,6 @@ def _simulated_rps(
         start_rps=max(2.0, placement.rate_rps / backbones),
         sm_split=placement.split,
         side_by_side=placement.num_both > 0,
+        tell=lambda line: tell(f"  per backbone: {line}"),
     )
     return capacity.rps[0.9] * backbones

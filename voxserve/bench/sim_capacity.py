@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from voxserve.core.workload import Workload
 from voxserve.sim.placing import expected_load, split_of
 from voxserve.sim.simulator import SimulationResult
 
+Tell = Callable[[str], object]
 RATE_STEP_RPS = 2.0
 
 
@@ -53,10 +54,11 @@ def expected_rps(profile: Profile | str | Path, settings: dict[str, Any] | None 
 class _Search:
     """Runs of one configuration by (rate, seed), several at a time."""
 
-    def __init__(self, pool: Pool, call: dict[str, Any], give_up_below: float) -> None:
+    def __init__(self, pool: Pool, call: dict[str, Any], give_up_below: float, tell: Tell) -> None:
         self._pool = pool
         self._call = call
         self._give_up_below = give_up_below
+        self._tell = tell
         self.runs: dict[tuple[float, int], SimulationResult] = {}
 
     def run(self, points: Iterable[tuple[float, int]]) -> None:
@@ -73,7 +75,10 @@ class _Search:
             )
             for point in missing
         }
-        self.runs |= {point: future.result() for point, future in futures.items()}
+        for point, future in futures.items():
+            run = self.runs[point] = future.result()
+            share = "given up" if run.was_given_up else f"{run.summary.attainment:.1%}"
+            self._tell(f"{point[0]:g} requests/s, seed {point[1]}: {share}")
 
     def shares(self, seed: int) -> dict[float, float]:
         """Attainment of one seed's runs by rate; none where a run was given up."""
@@ -101,6 +106,7 @@ def find_capacity(
     seeds: Sequence[int] = (0, 1, 2),
     workers: int | None = None,
     start_rps: float | None = None,
+    tell: Tell = lambda _: None,
     **settings: Any,
 ) -> Capacity:
     """SLO capacity by bracketing with the first seed, confirmed at -4, -2, 0 and +2 with all.
@@ -113,6 +119,7 @@ def find_capacity(
         seeds: Pooled when confirming.
         workers: Processes; all cores when None.
         start_rps: Where to start; estimated from the profile when None.
+        tell: Called with a line about each run that has ended.
         settings: By name.
     """
     if not seeds or not thresholds:
@@ -121,7 +128,7 @@ def find_capacity(
     call["seconds"] = seconds
     start = start_rps or expected_rps(profile, settings)
     with Pool(workers) as pool:
-        search = _Search(pool, call, min(thresholds))
+        search = _Search(pool, call, min(thresholds), tell)
         rps: dict[float, float] = {}
         attainment: dict[float, float] = {}
 

@@ -41,6 +41,7 @@ def run(args: argparse.Namespace) -> int:
         rate_rps=args.rate,
         check=args.check,
         workers=args.workers,
+        tell=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(f"one GPU: {result.split.split} ({result.split.why})")
     print(f"{'split':>8}{'LM':>9}{'codec':>9}  requests/s")
