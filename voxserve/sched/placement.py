@@ -31,6 +31,7 @@ class ExpectedLoad:
         chunk_frames: Frames of a chunk after the first.
         decode_rows: Running requests in a decode step, or None for the largest bucket.
         codec_rows: Chunks in a background batch.
+        steps_per_prefill: Decode steps between two prefills.
     """
 
     rate_rps: float | None = None
@@ -39,6 +40,7 @@ class ExpectedLoad:
     chunk_frames: int = 10
     decode_rows: int | None = None
     codec_rows: int = 32
+    steps_per_prefill: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,10 @@ def _decode_rows(prepared: Prepared, load: ExpectedLoad) -> int:
 def _prefill_per_step_s(
     cost: CostModel, load: ExpectedLoad, split: Split, arrivals: float
 ) -> float:
-    """Prefill time per decode step: at most one prefill, with all prompts that have come."""
-    prompts = max(1, round(arrivals))
+    """Prefill time per decode step: a prefill every few steps, with all prompts that have come."""
+    prompts = max(1, round(arrivals * load.steps_per_prefill))
     seconds = cost.prefill_s(load.prompt_tokens * prompts, prompts, split)
-    return min(1.0, arrivals) * seconds
+    return min(1.0 / load.steps_per_prefill, arrivals) * seconds
 
 
 def choose_split(cost: CostModel, prepared: Prepared, load: ExpectedLoad) -> SplitChoice:

@@ -56,7 +56,9 @@ def default_settings(
         load: What the split is chosen for; the usual load when None.
     """
     inside = replace(prepared, splits=profiled_splits(profile, prepared))
-    expected = load or ExpectedLoad(decode_rows=default_decode_batch(prepared))
+    expected = load or ExpectedLoad(
+        decode_rows=default_decode_batch(prepared), steps_per_prefill=steps_per_prefill(profile)
+    )
     choice = choose_split(ProfileCost(profile, prepared), inside, expected)
     frames = prepared.chunk_frames
     ramp = _DEFAULT.chunk_ramp if _DEFAULT.chunk_ramp[0] in frames else (frames[-1],)
@@ -69,12 +71,12 @@ def default_settings(
         urgent_batch=_at_most(prepared.urgent_buckets, _DEFAULT.urgent_batch),
         chunk_ramp=ramp,
         max_running=prepared.num_slots,
-        decode_steps_per_prefill=_steps_per_prefill(profile),
+        decode_steps_per_prefill=steps_per_prefill(profile),
     )
 
 
-def _steps_per_prefill(profile: Profile) -> int:
-    """Where a prefill takes long beside a step, as with our stages on a GPU, it is shared more."""
+def steps_per_prefill(profile: Profile) -> int:
+    """Of a fresh device: more where a prefill is long beside a step, as ours are on a GPU."""
     is_ours = profile.host.source is Source.MEASURED and profile.prepared.lm_depth > 1
     return GPU_STEPS_PER_PREFILL if is_ours else _DEFAULT.decode_steps_per_prefill
 

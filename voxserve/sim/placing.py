@@ -20,7 +20,12 @@ from voxserve.sched.placement import (
     rank_placements,
 )
 from voxserve.sim.cost import ProfileCost
-from voxserve.sim.device import default_decode_batch, prepared_of, profiled_splits
+from voxserve.sim.device import (
+    default_decode_batch,
+    prepared_of,
+    profiled_splits,
+    steps_per_prefill,
+)
 
 __all__ = ["ExpectedLoad", "Placement", "SplitChoice", "expected_load", "split_of"]
 
@@ -54,6 +59,7 @@ def expected_load(
         prompt_tokens=round(sum(item.prompt_tokens for item in sample) / len(sample)),
         chunk_frames=profile.prepared.chunk_frames[-1],
         decode_rows=decode_rows or default_decode_batch(profile.prepared),
+        steps_per_prefill=steps_per_prefill(profile),
     )
 
 
