@@ -7,7 +7,10 @@ what the policies are worth, and what happens past capacity with each kind of ov
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterator
 from datetime import date
+from itertools import chain
 from typing import Any
 
 from voxserve.bench import machine
@@ -47,13 +50,12 @@ def rungs(split: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def capacity_rows(profile: str, seconds: float, seeds: tuple[int, ...]) -> list[Figure]:
+def capacity_rows(profile: str, seconds: float, seeds: tuple[int, ...]) -> Iterator[Figure]:
     """Capacity at 90 % and 99 % of each rung, then of each policy."""
     split, start_rps = chosen_split(profile), TABLES[profile][0]
     asked = dict(rungs(split))
     for policy in ("startup_steady", "throughput"):
         asked[f"policy {policy}, {split}"] = {"sm_split": split, "policy": policy, **_OFF}
-    rows: list[Figure] = []
     for name, settings in asked.items():
         found = find_capacity(
             profile,
@@ -65,22 +67,19 @@ def capacity_rows(profile: str, seconds: float, seeds: tuple[int, ...]) -> list[
         )
         for limit, rps in found.rps.items():
             figure = f"{profile}: {name}, capacity at {limit:.0%}"
-            rows.append(Figure(figure, rps, "requests/s", better="higher"))
-    return rows
+            yield Figure(figure, rps, "requests/s", better="higher")
 
 
-def attainment_rows(profile: str, seconds: float) -> list[Figure]:
+def attainment_rows(profile: str, seconds: float) -> Iterator[Figure]:
     """Attainment of each rung at one rate between their capacities, to tell close ones apart."""
     split, rate_rps = chosen_split(profile), TABLES[profile][0]
-    rows: list[Figure] = []
     for name, settings in rungs(split).items():
         run = simulate(profile, rate_rps=rate_rps, seconds=seconds, **settings)
         figure = f"{profile}: {name}, attainment at {rate_rps:g} requests/s"
-        rows.append(Figure(figure, run.summary.attainment, "share", better="higher"))
-    return rows
+        yield Figure(figure, run.summary.attainment, "share", better="higher")
 
 
-def past_capacity_rows(profile: str) -> list[Figure]:
+def past_capacity_rows(profile: str) -> Iterator[Figure]:
     """Goodput and completions at an offered rate far past capacity, by overload control."""
     split, rate_rps = chosen_split(profile), TABLES[profile][1]
     asked: dict[str, dict[str, Any]] = {
@@ -89,17 +88,15 @@ def past_capacity_rows(profile: str) -> list[Figure]:
         "deadline_aware, prefill_first": {"overload": "prefill_first"},
         "deadline_aware, shed": {"overload": "shed"},
     }
-    rows: list[Figure] = []
     for name, settings in asked.items():
         run = simulate(profile, rate_rps=rate_rps, seconds=PAST_SECONDS, sm_split=split, **settings)
         where = f"{profile}: {name} at {rate_rps:g} requests/s"
-        late = _served_late(run)
-        rows += [
-            Figure(f"{where}, goodput", run.summary.goodput_rps, "requests/s", better="higher"),
-            Figure(f"{where}, refused", run.summary.num_rejected / PAST_SECONDS, "requests/s"),
-            Figure(f"{where}, served but outside the SLO", late / PAST_SECONDS, "requests/s"),
-        ]
-    return rows
+        goodput = run.summary.goodput_rps
+        yield Figure(f"{where}, goodput", goodput, "requests/s", better="higher")
+        refused = run.summary.num_rejected / PAST_SECONDS
+        yield Figure(f"{where}, refused", refused, "requests/s")
+        late = _served_late(run) / PAST_SECONDS
+        yield Figure(f"{where}, served but outside the SLO", late, "requests/s")
 
 
 def _served_late(run: SimulationResult) -> int:
@@ -116,9 +113,13 @@ def main() -> None:
     seeds = tuple(int(part) for part in args.seeds.split(","))
     rows: list[Figure] = []
     for profile in TABLES:
-        rows += capacity_rows(profile, args.seconds, seeds)
-        rows += attainment_rows(profile, args.seconds)
-        rows += past_capacity_rows(profile)
+        for row in chain(
+            capacity_rows(profile, args.seconds, seeds),
+            attainment_rows(profile, args.seconds),
+            past_capacity_rows(profile),
+        ):
+            sys.stderr.write(f"{row.figure}: {row.value:g} {row.unit}\n")
+            rows.append(row)
     Results(
         device="simulated in virtual time",
         date=date.today().isoformat(),

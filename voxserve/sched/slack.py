@@ -54,10 +54,11 @@ def _deadlines_s(board: Board, now_s: float, slots: IntArray) -> FloatArray:
     is later; a first chunk plays from its delivery.
     """
     table = board.table
-    due_s = table.due_s[slots]
-    start_s = np.maximum(table.busy_until_s[slots], now_s)
-    starts_late = table.is_playing[slots] | ~table.has_listener[slots]  # where due_s is infinite
-    start_s = np.where(starts_late, np.maximum(start_s, due_s), start_s)
+    due_s, is_playing = table.due_s[slots], table.is_playing[slots]
+    delivered_s = np.maximum(table.busy_until_s[slots], now_s)
+    start_s: FloatArray = np.maximum(delivered_s, due_s)
+    if np.count_nonzero(is_playing) < len(slots):
+        start_s = np.where(is_playing | (due_s == np.inf), start_s, delivered_s)
     pending_frames = table.ready_frames[slots] - table.heard_frames[slots]
     return start_s + pending_frames * board.frame_s
 
