@@ -102,6 +102,15 @@ def test_a_cancelled_task_stops_speaking_ahead(tmp_path, monkeypatch):
         assert len(engine.say("one two").pcm)
 
 
+def test_a_stream_that_was_left_stops_nothing_else_in_its_task(engine):
+    async def leave_and_say() -> float:
+        async with engine.astream(TEXT) as stream:
+            await anext(stream)
+        return engine.say("one two").duration_s
+
+    assert asyncio.run(leave_and_say()) > 0.0
+
+
 def test_a_stall_of_the_simulation_is_heard(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "load", lambda *_: FakeModel())
     device = write(tmp_path / "slow.json", speed=1.3 * FRAME_S / 0.010)  # slower than speech

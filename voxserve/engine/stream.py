@@ -223,8 +223,8 @@ class AsyncStream(Reader):
                 self._source = self._bridge = Bridge(self._source)
             else:
                 self._source = [piece async for piece in self._source]
-        self._abandoned = abandon.expect()
-        request = await asyncio.to_thread(self._prepare)
+        self._abandoned = threading.Event()
+        request = await asyncio.to_thread(abandon.watched, self._abandoned, self._prepare)
         self._arrived = asyncio.Event()
         self._mailbox.waker = _waker(asyncio.get_running_loop(), self._arrived)
         # Not in the thread: a task cancelled there would leave a request that nobody knows.
