@@ -10,6 +10,7 @@ from models.qwen3_tts.qwen_support import CPU, GREEDY, prefill, request_of, slot
 from voxserve.core.jobs import RowStatus
 from voxserve.kernels.sampling import SamplingParams
 from voxserve.models.base import PreparedRequest, Sampling, SpeechOptions, StateSize
+from voxserve.models.blocks.sampling import MOST
 from voxserve.models.qwen3_tts import talker as talker_module
 from voxserve.models.qwen3_tts.model import Qwen3TTS
 from voxserve.models.qwen3_tts.state import QwenState
@@ -274,6 +275,15 @@ def test_slots_opened_together_are_as_if_opened_one_by_one(tiny: Qwen3TTS) -> No
         assert torch.equal(one, other)
     assert together.sampling.seeds[:3].tolist() == [3, 0, -5], "of wide seeds 64 bits count"
     assert together.cache.table[2, :3].tolist() == [4, 2, 8]
+
+
+def test_a_huge_wish_fails_no_prefill(tiny: Qwen3TTS) -> None:
+    """Rows are written while a batch is launched: an error there would fail all its requests."""
+    state = tiny.allocate(StateSize(3, 8, 64, 128))
+    sampling = Sampling(top_k=2**40)
+    request, _ = request_of(tiny, CASE, min_frames=2**40, max_frames=20, sampling=sampling)
+    tiny.open_slots(state, slots_of(1), torch.tensor(tiny.open_row(state, request)[None]))
+    assert int(state.wanted_min_frames[1]) == int(state.sampling.first.top_k[1]) == MOST
 
 
 def vars_of(params: SamplingParams) -> list[torch.Tensor]:

@@ -18,7 +18,7 @@ from voxserve.models.base import Sampling
 # Seed; top_k of both kinds of codebook; penalty; temperature and top_p of both.
 _SETTINGS = struct.Struct("=Q2i5f")
 SETTING_COLUMNS = _SETTINGS.size // 4
-_ALL = 2**31 - 1
+MOST = 2**31 - 1  # of a whole number: what a user may ask for has no bound
 # What a state has before any request: greedy, nothing penalised.
 NO_SETTINGS = _SETTINGS.pack(0, 0, 0, 1.0, 0.0, 1.0, 0.0, 1.0)
 
@@ -48,7 +48,7 @@ def setting_row(seed: int, wanted: Sampling, defaults: SamplingDefaults) -> byte
         value = getattr(wanted, name)
         return getattr(defaults, name) if value is None else value
 
-    top_k, depth_top_k = (min(int(pick(name)), _ALL) for name in ("top_k", "depth_top_k"))
+    top_k, depth_top_k = (min(int(pick(name)), MOST) for name in ("top_k", "depth_top_k"))
     return _SETTINGS.pack(
         seed & 0xFFFF_FFFF_FFFF_FFFF,
         *(top_k, depth_top_k, pick("repetition_penalty")),

@@ -20,6 +20,7 @@ from voxserve.models.base import (
     TextFeed,
 )
 from voxserve.models.blocks.sampling import (
+    MOST,
     NO_SETTINGS,
     SETTING_COLUMNS,
     SamplingDefaults,
@@ -112,7 +113,7 @@ class Qwen3TTS(SpeechModel):
         if request is not None:
             options = request.options
             settings = setting_row(options.seed, options.sampling, self.defaults)
-            min_frames = options.min_frames or 0
+            min_frames = min(options.min_frames or 0, MOST)
         row = np.frombuffer(settings + min_frames.to_bytes(4, "little"), np.int32)
         return np.concatenate((row, state.cache.row(pages))) if state.is_paged else row
 
