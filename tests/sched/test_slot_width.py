@@ -38,6 +38,14 @@ def test_the_columns_follow_what_is_open() -> None:
     assert [request.slot for request in opened(table, 3)] == [0, 1, 2]
 
 
+def test_readers_count_chunks_while_the_width_changes() -> None:
+    table = SlotTable(4 * WIDTH_STEP, 4)
+    opened(table, WIDTH_STEP + 1)
+    table.num_ready[:] = 3
+    table.request_id = table.request_id[:WIDTH_STEP]  # as another thread may see it
+    assert table.num_undelivered() == 3 * (WIDTH_STEP + 1)
+
+
 def test_no_table_is_wider_than_its_slots() -> None:
     table = SlotTable(5, 4)
     opened(table, 5)

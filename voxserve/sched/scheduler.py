@@ -185,10 +185,8 @@ class Scheduler:
 
     @property
     def num_ready_chunks(self) -> int:
-        """Chunks that are ready and undelivered, those in flight included."""
-        table = self.board.table
-        held = table.request_id >= 0
-        return int((table.num_ready[held] - table.num_done[held]).sum())
+        """Chunks that are ready and undelivered, those in flight included; from any thread."""
+        return self.board.table.num_undelivered()
 
     @property
     def num_free_slots(self) -> int:

@@ -181,6 +181,15 @@ class SlotTable:
         """Slots with an owner."""
         return self.num_slots - len(self.free)
 
+    def num_undelivered(self) -> int:
+        """Chunks that are ready and undelivered, those in flight included; from any thread.
+
+        NOTE: other threads may look while the width changes, one column after the other.
+        """
+        full = self._full
+        held = full["request_id"] >= 0
+        return int((full["num_ready"][held] - full["num_done"][held]).sum())
+
     def open(self, request: ActiveRequest, now_s: float, lookahead_frames: int) -> None:
         """Gives a free slot to a request that is about to be prefilled: the last one freed."""
         slot = self.free.pop()
