@@ -35,6 +35,7 @@ def test_tuning_counts_engines():
     tuning.enter_serving()
     tuning.enter_busy(0.0)
     tuning.enter_busy(0.0)
+    sys.setswitchinterval(0.001)  # as an engine on a GPU does in its naps
     tuning.leave_busy()
     tuning.leave_serving()
     assert sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL_S)
@@ -42,6 +43,19 @@ def test_tuning_counts_engines():
     tuning.leave_busy()
     tuning.leave_serving()
     assert (sys.getswitchinterval(), gc.isenabled(), gc.get_freeze_count()) == before
+
+
+def test_a_forked_child_gets_its_interpreter_back():
+    tuning = HostTuning()
+    before = sys.getswitchinterval(), gc.isenabled(), gc.get_freeze_count()
+    for _ in range(2):
+        tuning.enter_serving()
+        tuning.enter_busy(0.0)
+    tuning._lock.acquire()  # by a thread that the child does not have
+    tuning.forget()
+    assert (sys.getswitchinterval(), gc.isenabled(), gc.get_freeze_count()) == before
+    tuning.enter_serving()
+    tuning.leave_serving()
 
 
 def test_tuning_leaves_a_collector_alone_that_was_off():

@@ -45,7 +45,8 @@ class HostTuning:
         """An engine stopped; after the last one nothing is left changed."""
         with self._lock:
             self._serving -= 1
-            if self._serving > 0:
+            if self._serving > 0:  # the one that stopped may have had an interval of its own
+                sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._switch_before_s))
                 return
             sys.setswitchinterval(self._switch_before_s)
             if self._froze:
@@ -75,6 +76,16 @@ class HostTuning:
                 self._last_collect_s = now_s
         if due:
             gc.collect(1)
+
+    def forget(self) -> None:
+        """In a forked child, where no engine serves: puts everything back."""
+        self._lock = threading.Lock()  # whoever held it is the parent's
+        if self._busy:
+            self._busy = 1
+            self.leave_busy()
+        if self._serving:
+            self._serving = 1
+            self.leave_serving()
 
 
 tuning = HostTuning()

@@ -7,6 +7,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from voxserve.engine.host import tuning
+
 if TYPE_CHECKING:
     from voxserve.engine.engine import Engine
 
@@ -36,6 +38,7 @@ def _forget() -> None:
     for engine in list(_engines.values()):
         engine.disown()
     _engines.clear()
+    tuning.forget()
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
