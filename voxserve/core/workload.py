@@ -225,7 +225,7 @@ class Burst:
     @property
     def name(self) -> str:
         """Such as "burst:64" (of libritts) or "seedtts@burst:8"."""
-        prefix = "" if self.of is LIBRITTS else f"{self.of.name}@"
+        prefix = "" if self.of == LIBRITTS else f"{self.of.name}@"
         return f"{prefix}burst:{self.size}"
 
     def utterances(self, seed: int) -> Iterator[Utterance]:
