@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 from functools import partial
@@ -74,8 +75,10 @@ def tiny() -> SpeechModel:
 
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    before_s = sys.getswitchinterval()
     yield Rig(monkeypatch, FakeModel(step_s=0.001), pages=0)
     assert_no_threads()
+    assert sys.getswitchinterval() == pytest.approx(before_s), "however the engines ended"
 
 
 def test_streamed_speech_equals_the_cpu_engines(monkeypatch, tiny: SpeechModel):
