@@ -84,9 +84,11 @@ def logits_linear(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         weight: `[out, in]`.
 
     Returns:
-        `[rows, out]` float32.
+        `[rows, out]` float32; of the inputs' type where that is wider.
     """
-    if x.dtype == torch.float32 or not x.is_cuda:
+    if x.dtype in (torch.float32, torch.float64):
+        return F.linear(x, weight)
+    if not x.is_cuda:
         return F.linear(x.float(), weight.float())
     return torch.mm(x, weight.T, out_dtype=torch.float32)
 
