@@ -115,6 +115,16 @@ def test_it_goes_on_from_earlier_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(more) == len(runs) + sum("seed 0:" in line for line in second["lines"])
 
 
+def test_a_run_found_again_says_nothing_about_time(tmp_path: Path, monkeypatch):
+    words = ["--figures", "overload@4"]
+    run(tmp_path / "first", *words)
+    learnt: list[float] = []
+    monkeypatch.setattr(Counted, "took", lambda _, seconds, _took: learnt.append(seconds))
+    again = run(tmp_path / "second", *words, "--resume", str(tmp_path / "first"))
+    assert any("overload of 4 req/s" in line for line in again["lines"])
+    assert learnt == []
+
+
 def test_told_to_end_it_keeps_what_is_finished(tmp_path: Path, monkeypatch):
     def told(*_: object) -> None:
         os.kill(os.getpid(), signal.SIGTERM)

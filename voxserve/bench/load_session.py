@@ -162,7 +162,6 @@ class LoadSession:
             if point is None or not self.budget.fits(f"{case.name}, level {level}", self._long_s):
                 break
             self._tell(f"{case.name}, seed {point[1]}", self._timed(sweep, *point))
-            self._is_warm = True
             self._note_capacity(case, sweep)
             self.pack()
 
@@ -247,10 +246,11 @@ class LoadSession:
         return sweep
 
     def _timed(self, sweep: Sweep, rate_rps: float, seed: int) -> Run:
+        is_found = sweep.folder.path(rate_rps, seed).exists()
         begun_s = time.monotonic()
         run = sweep.measure(rate_rps, seed)
-        self._is_warm = True
-        if not run.stopped:
+        self._is_warm = sweep.is_warm
+        if not (is_found or run.stopped):
             self.budget.took(sweep.plan.seconds, time.monotonic() - begun_s)
         return run
 

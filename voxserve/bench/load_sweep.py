@@ -24,7 +24,7 @@ from voxserve.core.workload import SWEEP_BURST, WARMUP_REQUESTS, Burst, Offered,
 
 _WARMUP_GAP_S = 0.2
 _WARMUP_SEED = 9_999
-_PACKAGES = ("torch", "triton", "numpy", "flashinfer-python", "cuda-bindings")
+_PACKAGES = ("torch", "triton", "numpy", "cuda-bindings")
 
 
 @dataclass(frozen=True, slots=True)
