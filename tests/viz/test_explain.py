@@ -12,7 +12,7 @@ from voxserve.core.request import RequestState
 from voxserve.sim.api import simulate
 from voxserve.sim.device import prepared_of
 from voxserve.sim.explain import explain, late_chunks
-from voxserve.viz.explain import _settings_at, chunk_words, cure_words, heard_words
+from voxserve.viz.explain import CureSearch, _settings_at, chunk_words, heard_words
 from voxserve.viz.wire import ListenerStall
 
 
@@ -48,7 +48,7 @@ def test_a_late_chunks_parts_and_cure_come_from_the_simulator() -> None:
     late = late_chunks(result.records)[0]
     told = chunk_words(engine.trace, late.request_id, late.index)
     assert explain(result.records, late.request_id, late.index).sentence in told
-    cure = cure_words(engine, late.request_id, late.index)
+    cure = CureSearch(engine, list(engine.trace), late.request_id, late.index).words()
     assert "it would have been in time" in cure or "No single setting" in cure
 
 
@@ -76,7 +76,7 @@ def test_text_that_came_late_is_the_inputs_stall_and_no_cure_is_looked_for() -> 
     told = chunk_words(engine.trace, 7, 1)
     assert "waiting for streamed text" in told
     assert "the input's stall" in told
-    assert cure_words(engine, 7, 1) == ""
+    assert CureSearch(engine, list(engine.trace), 7, 1).words() == ""
 
 
 def test_a_listeners_stall_is_the_servers_or_the_ways() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from viz.fakes import FakeEngine
@@ -64,7 +67,7 @@ def test_without_a_profile_stage_times_come_from_the_trace() -> None:
     for _ in range(2):
         list(engine.stream("one two three four five"))
     answer = what_if(engine, 10.0, background_batch=1)
-    assert answer.before.num_requests + answer.after.num_requests >= 0
+    assert answer.measured.num_requests == answer.before.num_requests == 2
     assert any(isinstance(record, LaneSpan) for record in answer.ghost)
 
 
@@ -77,6 +80,39 @@ def test_what_cannot_be_simulated_is_refused(saved: SavedTrace) -> None:
 
 def test_a_question_is_dropped_for_another(saved: SavedTrace) -> None:
     question = Question(Recorded(saved), 4.0)
+    failed = _fails_after(question, question.cancel)
+    assert "another one took its place" in failed
+
+
+def test_whoever_stops_listening_waits_no_longer(saved: SavedTrace) -> None:
+    class StopListeningError(Exception):
+        pass
+
+    def interrupt(_share: float) -> None:
+        raise StopListeningError
+
+    question = Question(Recorded(saved), 4.0)
+    with pytest.raises(StopListeningError):
+        question.answer(interrupt)
+    process = question._aside._process
+    assert process is not None
+    assert process.returncode not in (None, 0)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_an_interrupt_of_the_kernel_is_not_the_simulations(saved: SavedTrace) -> None:
+    """A notebook sends it to the kernel and all its children."""
+    question = Question(Recorded(saved), 4.0)
+
+    def interrupt(_share: float) -> None:
+        assert question._aside._process is not None
+        question._aside._process.send_signal(signal.SIGINT)
+
+    assert question.answer(interrupt).after.num_requests > 10
+
+
+def _fails_after(question: Question, stop: Callable[[], None]) -> str:
+    """Asks on another thread, stops it, and returns what asking raised."""
     failed: list[str] = []
 
     def ask() -> None:
@@ -88,7 +124,7 @@ def test_a_question_is_dropped_for_another(saved: SavedTrace) -> None:
     asking = threading.Thread(target=ask)
     asking.start()
     time.sleep(0.05)
-    question.cancel()
+    stop()
     asking.join(10)
     assert not asking.is_alive()
-    assert "another one took its place" in failed[0]
+    return failed[0]

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ipywidgets.widgets import widget as widgets
 from viz.fakes import FakeEngine, tone
 
 from voxserve.core.errors import EngineStopped
+from voxserve.viz import stories
 from voxserve.viz.wire import ListenerStall
 from voxserve.viz.workbench import Workbench
 
@@ -47,6 +49,7 @@ def _threads() -> list[str]:
 
 def test_speak_sends_every_sample_in_order_and_the_end(bench: Workbench) -> None:
     sent = _capture(bench)
+    bench.player._handle_custom_msg({"type": "hello", "page": "p"}, [])
     request_id = bench.speak("one two three four five six")
     _until(lambda: not bench.listening.active)
     pcm = np.concatenate([np.frombuffer(b[0], "<i2") for m, b in sent if m["type"] == "pcm"])
@@ -146,6 +149,31 @@ def test_running_the_cell_again_closes_the_old_workbench(engine: FakeEngine) -> 
     assert first.widget.comm is None
     second.close()
     assert not _threads()
+
+
+def test_a_closed_workbench_leaves_no_widget_in_kernel_or_browser(engine: FakeEngine) -> None:
+    before = set(widgets._instances)
+    bench = Workbench(engine)
+    assert len(set(widgets._instances) - before) > 100
+    bench.close()
+    assert set(widgets._instances) == before
+
+
+def test_an_error_in_a_clicks_answer_is_shown(
+    bench: Workbench, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(stories, "chunk_words", fail)
+    monkeypatch.setattr(stories, "heard_words", fail)
+    for message in (
+        {"type": "select", "request_id": 1, "index": 0},
+        {"type": "select-heard", "time_s": 1.0, "stream": 1},
+    ):
+        bench.report("")
+        bench.timeline._handle_custom_msg(message, [])
+        assert "KeyError" in bench._parts.status.value
 
 
 def test_close_ends_threads_load_and_widgets(engine: FakeEngine) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -63,6 +64,8 @@ class Aside:
             except (EOFError, OSError, pickle.UnpicklingError) as error:
                 why = "another one took its place" if self.is_cancelled else "it ended early"
                 raise VoxserveError(f"the simulation gave no answer: {why}") from error
+            finally:
+                process.kill()  # whoever no longer listens, interrupted perhaps, waits no longer
 
     def cancel(self) -> None:
         """Ends the process; harmless afterwards."""
@@ -86,6 +89,8 @@ class Aside:
 
 def main() -> None:
     """The process: works on one task, with less claim to the processor than anything else."""
+    # A notebook interrupts the kernel with all its processes; this one works for no cell.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "nice"):
         os.nice(10)
     out = sys.stdout.buffer

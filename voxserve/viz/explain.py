@@ -14,7 +14,8 @@ from voxserve.core.settings import Settings
 from voxserve.sim.explain import Explanation, Label, explain
 from voxserve.sim.what_if import Context, applied
 from voxserve.viz.aside import Aside, Send
-from voxserve.viz.wire import ListenerStall, recent, time_of
+from voxserve.viz.wire import ListenerStall, time_of
+from voxserve.viz.words import duration
 
 KEPT_S = 90.0  # of the trace, for stories: the view shows less
 BEFORE_S = 10.0  # of the trace before the chunk's delivery that its story can need
@@ -76,16 +77,17 @@ def heard_words(
         (c.deadline_s - (c.delivered_s or 0.0) for c in chunks if c.deadline_s is not None),
         default=None,
     )
-    in_time = "" if spare_s is None else f", the tightest with {_ms(spare_s)} to spare"
+    in_time = "" if spare_s is None else f", the tightest with {duration(spare_s)} to spare"
     cause = (
-        f"The imitated network delays each message by up to {_ms(jitter_s)}"
+        f"The imitated network delays each message by up to {duration(jitter_s)}"
         if jitter_s > 0.0
         else "The delay came on the way to the browser or in it"
     )
     more_s = max(jitter_s, prebuffer_s + 0.1)
     return (
         f"{when} The server delivered every chunk in time{in_time}. {cause}; the prebuffer held "
-        f"{_ms(prebuffer_s)}. <b>A prebuffer of {_ms(more_s)} would have covered more of it.</b>"
+        f"{duration(prebuffer_s)}. <b>A prebuffer of {duration(more_s)} would have covered more "
+        "of it.</b>"
     )
 
 
@@ -120,26 +122,57 @@ class _Search:
         send("cure", None if cure is None else cure.sentence())
 
 
-def cure_words(engine: SpeechEngine, request_id: int, index: int) -> str:
-    """The smallest setting change that would have avoided a late chunk; takes seconds."""
-    held = recent(engine.trace, engine.now_s() - KEPT_S)
-    chunk = find(held, request_id, index)
-    if chunk is None or not is_late(chunk):
-        return ""
-    window = _window(held, chunk)
-    found = _explanation(held, chunk)
-    if found is None or found.label is Label.INPUT:
-        return ""
-    if len(window) > MAX_CURE_RECORDS:
-        return "Too much went on to look for a cure here; “What if …” simulates the whole load."
-    settings = _settings_at(engine, held, time_of(window[0]))
-    samples = round(engine.frame_s * engine.sample_rate_hz)
-    context = Context(settings, engine.prepared, samples, engine.sample_rate_hz)
-    aside = Aside(_Search(window, request_id, index, context))
-    sentence = dict(aside.messages()).get("cure")
-    if sentence is None:
-        return "No single setting that was tried would have avoided it."
-    return f"<b>{html.escape(sentence)}</b>"
+class CureSearch:
+    """Looks for the smallest setting change that would have avoided a late chunk.
+
+    Args:
+        engine: Whose settings.
+        records: Its trace of late.
+        request_id, index: The chunk; nothing is looked for when it was not late.
+    """
+
+    def __init__(
+        self, engine: SpeechEngine, records: list[Record], request_id: int, index: int
+    ) -> None:
+        self._refusal = ""
+        self._aside: Aside | None = None
+        chunk = find(records, request_id, index)
+        found = None if chunk is None else _explanation(records, chunk)
+        if chunk is None or not is_late(chunk) or found is None or found.label is Label.INPUT:
+            return
+        window = _window(records, chunk)
+        if len(window) > MAX_CURE_RECORDS:
+            self._refusal = (
+                "Too much went on to look for a cure here; “What if …” simulates the whole load."
+            )
+            return
+        settings = _settings_at(engine, records, time_of(window[0]))
+        samples = round(engine.frame_s * engine.sample_rate_hz)
+        context = Context(settings, engine.prepared, samples, engine.sample_rate_hz)
+        self._aside = Aside(_Search(window, request_id, index, context))
+
+    def words(self) -> str:
+        """HTML; "" where there is nothing to cure. Takes seconds.
+
+        Raises:
+            VoxserveError: Cancelled, or the process ended.
+        """
+        if self._aside is None:
+            return self._refusal
+        sentence = dict(self._aside.messages()).get("cure")
+        if sentence is None:
+            return "No single setting that was tried would have avoided it."
+        return f"<b>{html.escape(sentence)}</b>"
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether its answer is no longer wanted."""
+        return self._aside is not None and self._aside.is_cancelled
+
+    def cancel(self) -> None:
+        """Ends the search; `words` raises. Harmless afterwards."""
+        if self._aside is not None:
+            self._aside.cancel()
 
 
 def _life_words(chunk: ChunkLife, span: LaneSpan | None) -> str:
@@ -150,8 +183,8 @@ def _life_words(chunk: ChunkLife, span: LaneSpan | None) -> str:
     whom = {0: "alone", 1: "with one other"}.get(others, f"with {others} others")
     decode_s = chunk.delivered_s - chunk.launched_s
     return (
-        f"Ready, it waited {_ms(waited_s)} for the {chunk.lane} lane and was decoded {whom} "
-        f"in {_ms(decode_s)}."
+        f"Ready, it waited {duration(waited_s)} for the {chunk.lane} lane and was decoded {whom} "
+        f"in {duration(decode_s)}."
     )
 
 
@@ -161,8 +194,8 @@ def _lateness_words(chunk: ChunkLife) -> str:
         return "Nobody listens, so it has no deadline."
     spare_s = chunk.deadline_s - chunk.delivered_s
     if spare_s >= 0.0:
-        return f"It came {_ms(spare_s)} before its deadline."
-    return f"<b>It came {_ms(-spare_s)} after its deadline.</b>"
+        return f"It came {duration(spare_s)} before its deadline."
+    return f"<b>It came {duration(-spare_s)} after its deadline.</b>"
 
 
 def _class_words(chunk: ChunkLife) -> str:
@@ -200,7 +233,3 @@ def _settings_at(engine: SpeechEngine, records: list[Record], time_s: float) -> 
         if isinstance(record, SettingChange) and record.time_s > time_s:
             settings = applied(settings, engine.prepared, record.name, record.old)
     return settings
-
-
-def _ms(value_s: float) -> str:
-    return f"{1000 * value_s:.0f} ms" if abs(value_s) < 1 else f"{value_s:.2f} s"

@@ -19,7 +19,7 @@ from voxserve.core.jobs import JobKind, LaneName
 # Okabe-Ito; outcomes also differ by shape.
 PREFILL, DECODE, CODEC, URGENT, STALL = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
 HANDOFF = "#56B4E9"
-_ROWS = {
+LANE_NAMES = {
     LaneName.LM: "LM",
     LaneName.BACKGROUND: "codec (background)",
     LaneName.URGENT: "codec (urgent)",
@@ -101,7 +101,7 @@ def _bars(spans: list[LaneSpan], from_s: float) -> list[Any]:
             orientation="h",
             base=[span.start_s - from_s for span in rows],
             x=[span.end_s - span.start_s for span in rows],
-            y=[_ROWS[span.lane] for span in rows],
+            y=[LANE_NAMES[span.lane] for span in rows],
             width=[_height(span, largest[span.lane]) for span in rows],
             text=[_span_text(span) for span in rows],
             textposition="none",
@@ -236,7 +236,7 @@ def _slack(chunks: list[ChunkLife], from_s: float) -> list[Any]:
 
 
 def _decorate(figure: Any, width_s: float, margin_s: float | None, has_ghost: bool) -> None:
-    lanes = [row for lane in _ROWS.values() for row in (lane, _GHOST + lane)[: 1 + has_ghost]]
+    lanes = [row for lane in LANE_NAMES.values() for row in (lane, _GHOST + lane)[: 1 + has_ghost]]
     rows = [_DEADLINES, *reversed(lanes)]
     figure.update_layout(
         template="plotly_white",

@@ -85,9 +85,12 @@ def named(name: str, widget: Any) -> Any:
 
 
 def close_all(widget: Any) -> None:
-    """Closes a widget and all its descendants."""
+    """Closes a widget and all its descendants, with the models of their looks."""
     for child in getattr(widget, "children", ()):
         close_all(child)
+    for look in ("layout", "style"):  # widgets of their own, which nobody else closes
+        if isinstance(part := getattr(widget, look, None), ipywidgets.Widget):
+            part.close()
     widget.close()
 
 

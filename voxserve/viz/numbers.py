@@ -13,6 +13,7 @@ from voxserve.core.jobs import LaneName
 from voxserve.core.protocols import EngineStats
 from voxserve.viz import esm
 from voxserve.viz.metrics import Numbers
+from voxserve.viz.words import duration, percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class NumbersView(anywidget.AnyWidget):
 
 def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Tile]:
     """Puts a window's numbers into words."""
-    target = f"target {_ms(ttfa_target_s)}"
+    target = f"target {duration(ttfa_target_s)}"
     p90 = numbers.ttfa_p90_s
     share = numbers.attainment
     busy = numbers.lane_busy
@@ -51,8 +52,8 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
         Tile(
             "ttfa",
             "TTFA p50",
-            _ms(numbers.ttfa_p50_s),
-            f"p90 {_ms(p90)} · {target}",
+            duration(numbers.ttfa_p50_s),
+            f"p90 {duration(p90)} · {target}",
             numbers.ttfa_p50_s,
             p90 is not None and p90 > ttfa_target_s,
             "Time to first audio: request made to first samples delivered.",
@@ -69,7 +70,7 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
         Tile(
             "attainment",
             "SLO attainment",
-            "–" if share is None else f"{100 * share:.0f} %",
+            percent(share),
             f"goodput {numbers.goodput_rps:.2f}/s",
             share,
             share is not None and share < 0.9,
@@ -87,7 +88,7 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
         Tile(
             "lm",
             "LM lane busy",
-            f"{100 * busy[LaneName.LM]:.0f} %",
+            percent(busy[LaneName.LM]),
             f"decode batch {_mean(numbers.decode_batch)}",
             busy[LaneName.LM],
             False,  # a full LM lane is how it should be: it generates ahead
@@ -103,12 +104,6 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
             f"Background + urgent lane, last 2 s. Stalls and TTFA: {window}.",
         ),
     ]
-
-
-def _ms(value_s: float | None) -> str:
-    if value_s is None:
-        return "–"
-    return f"{1000 * value_s:.0f} ms" if value_s < 1 else f"{value_s:.1f} s"
 
 
 def _mean(value: float | None) -> str:

@@ -11,8 +11,9 @@ from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
 from voxserve.core.jobs import JobKind, LaneName
 from voxserve.sim.rerun import so_far
 from voxserve.viz.explain import is_late
-from voxserve.viz.figures import CODEC, DECODE, HANDOFF, PREFILL, STALL, URGENT
+from voxserve.viz.figures import CODEC, DECODE, HANDOFF, LANE_NAMES, PREFILL, STALL, URGENT
 from voxserve.viz.raster import Raster, text_width
+from voxserve.viz.words import duration, percent
 
 WIDTH, HEIGHT = 1000, 420
 _LEFT, _RIGHT, _TOP = 130, 985, 78
@@ -20,11 +21,6 @@ _ROW, _GAP = 44, 6
 _SLACK_Y, _SLACK_H = _TOP + 4 * (_ROW + _GAP) + 8, 90
 _TOP_SLACK_S = 4.0
 _FLOOR_S = -0.5
-_NAMES = {
-    LaneName.LM: "LM",
-    LaneName.BACKGROUND: "codec (background)",
-    LaneName.URGENT: "codec (urgent)",
-}
 _KEYS = (
     ("prefill", PREFILL),
     ("decode", DECODE),
@@ -101,12 +97,12 @@ def _frame(
 ) -> None:
     canvas.text(14, 18, title, view.text)
     seen = so_far(records, view.from_s, view.to_s, ttfa_target_s)
-    share = "–" if seen.attainment is None else f"{100 * seen.attainment:.0f} %"
     canvas.text(
         14,
         34,
-        f"{seen.num_requests} requests · TTFA p50 {_ms(seen.ttfa_p50_s)}, p90 "
-        f"{_ms(seen.ttfa_p90_s)} · stalled {seen.num_stalled} · attainment {share}",
+        f"{seen.num_requests} requests · TTFA p50 {duration(seen.ttfa_p50_s)}, p90 "
+        f"{duration(seen.ttfa_p90_s)} · stalled {seen.num_stalled} · attainment "
+        f"{percent(seen.attainment)}",
         view.text,
     )
     x = 14.0
@@ -114,7 +110,7 @@ def _frame(
         canvas.rect(x, 43, 10, 10, colour)
         canvas.text(x + 14, 52, name, view.text)
         x += 26 + text_width(name)
-    for place, name in enumerate([*_NAMES.values(), "deadlines"]):
+    for place, name in enumerate([*LANE_NAMES.values(), "deadlines"]):
         y = _TOP + place * (_ROW + _GAP)
         canvas.rect(_LEFT, y, _RIGHT - _LEFT, _ROW, view.lane)
         canvas.text(_LEFT - 8, y + _ROW / 2 + 4, name, view.text, "right")
@@ -135,7 +131,7 @@ def _spans(
         for r in records
         if isinstance(r, LaneSpan) and r.end_s >= view.from_s and r.start_s <= view.to_s
     ]
-    for place, lane in enumerate(_NAMES):
+    for place, lane in enumerate(LANE_NAMES):
         spans = [span for span in shown if span.lane is lane]
         largest = max((s.batch for s in spans), default=1)
         y, height = _TOP + place * (_ROW + _GAP) + top * _ROW, (end - top) * _ROW - 1
@@ -222,7 +218,3 @@ def _changes(canvas: Raster, view: _View, records: list[Record]) -> None:
         if at >= _LEFT and at + text_width(text) <= free:
             canvas.text(at, _TOP - 9, text, view.text)
             free = at - 8
-
-
-def _ms(value_s: float | None) -> str:
-    return "–" if value_s is None else f"{1000 * value_s:.0f} ms"

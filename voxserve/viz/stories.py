@@ -13,7 +13,7 @@ from typing import Any
 from voxserve.core.errors import VoxserveError
 from voxserve.core.events import Record
 from voxserve.core.protocols import SpeechEngine
-from voxserve.viz.explain import KEPT_S, chunk_words, cure_words, find, heard_words, is_late
+from voxserve.viz.explain import KEPT_S, CureSearch, chunk_words, find, heard_words, is_late
 from voxserve.viz.player import Player
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.whatif import Question, WhatIf
@@ -45,12 +45,12 @@ class Stories:
         self.player = player
         self._panel = panel
         self._guarded = guarded
-        self._search = threading.Lock()  # one search for a cure at a time
         self._lock = threading.Lock()
         self._question: Question | None = None
+        self._search: CureSearch | None = None
         self.tell("")
-        timeline.on_select = self.select
-        timeline.on_select_heard = self.select_heard
+        timeline.on_select = self._told(self.select)
+        timeline.on_select_heard = self._told(self.select_heard)
         timeline.on_point = self._point
         player.on_stall = self._on_listener_stall
 
@@ -65,9 +65,14 @@ class Stories:
         self.tell(story)
         self._point(request_id, index)
         chunk = find(held, request_id, index)
-        if chunk is not None and is_late(chunk) and self._search.acquire(blocking=False):
+        if chunk is not None and is_late(chunk):
             self.tell(f"{story} <i>Looking for the setting that would have prevented it …</i>")
-            self._aside("cure", lambda: self._find_cure(story, request_id, index))
+            search = CureSearch(self.engine, held, request_id, index)
+            with self._lock:
+                before, self._search = self._search, search
+            if before is not None:
+                before.cancel()
+            self._aside("cure", lambda: self._find_cure(story, search))
 
     def select_heard(self, time_s: float, stream: int) -> None:
         """Tells why the listener had nothing to play."""
@@ -91,11 +96,13 @@ class Stories:
         self.tell(answer.table_html())
 
     def close(self) -> None:
-        """Ends a simulation that is under way."""
+        """Ends the simulations that are under way."""
         with self._lock:
-            question, self._question = self._question, None
-        if question is not None:
-            question.cancel()
+            running = self._question, self._search
+            self._question = self._search = None
+        for simulation in running:
+            if simulation is not None:
+                simulation.cancel()
 
     def _held(self) -> list[Record]:
         return recent(self.engine.trace, self.engine.now_s() - KEPT_S)
@@ -112,18 +119,26 @@ class Stories:
                 self.tell("")
                 raise
 
-    def _find_cure(self, story: str, request_id: int, index: int) -> None:
+    def _find_cure(self, story: str, search: CureSearch) -> None:
         """Simulates until a cure is found; the panel may show something else by then."""
+        cure = ""
         try:
-            cure = cure_words(self.engine, request_id, index)
-            if self._panel.value.startswith(story):
-                self.tell(f"{story} {cure}")
+            cure = search.words()
+        except VoxserveError:
+            if not search.is_cancelled:  # else the newer search speaks
+                raise
         finally:
-            self._search.release()
+            if not search.is_cancelled and self._panel.value.startswith(story):
+                self.tell(f"{story} {cure}")
 
     def _aside(self, name: str, do: Callable[[], None]) -> None:
         run = self._guarded(lambda _: do())
         threading.Thread(target=run, args=(None,), name=f"voxserve-{name}", daemon=True).start()
+
+    def _told(self, callback: Callable[..., None]) -> Callable[..., None]:
+        """A callback of several arguments whose errors are shown."""
+        guarded = self._guarded(lambda arguments: callback(*arguments))
+        return lambda *arguments: guarded(arguments)
 
     def _point(self, request_id: int, index: int) -> None:
         self.player.highlight = {"stream": request_id, "chunk": index}

@@ -17,6 +17,7 @@ from voxserve.sim.what_if import FittedCost
 from voxserve.viz.aside import PART, Aside, Send
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.wire import recent, time_of
+from voxserve.viz.words import duration, percent
 
 PROGRESS_STEP = 0.05
 _SIM = "sim:"
@@ -263,9 +264,9 @@ def _profile(engine: SpeechEngine, given: Profile | str | None) -> Profile | Non
 
 def _short(figures: SoFar) -> dict[str, str]:
     return {
-        "TTFA p90": _ms(figures.ttfa_p90_s),
+        "TTFA p90": duration(figures.ttfa_p90_s),
         "stalled": str(figures.num_stalled),
-        "attainment": _percent(figures.attainment),
+        "attainment": percent(figures.attainment),
     }
 
 
@@ -273,17 +274,9 @@ def _figures(figures: SoFar) -> dict[str, str]:
     busy = figures.lane_busy
     codec = busy[LaneName.BACKGROUND], busy[LaneName.URGENT]
     return {
-        "TTFA p50 / p90": f"{_ms(figures.ttfa_p50_s)} / {_ms(figures.ttfa_p90_s)}",
+        "TTFA p50 / p90": f"{duration(figures.ttfa_p50_s)} / {duration(figures.ttfa_p90_s)}",
         "stalled requests": f"{figures.num_stalled} of {figures.num_requests}",
-        "SLO attainment": _percent(figures.attainment),
-        "LM lane busy": f"{100 * busy[LaneName.LM]:.0f} %",
+        "SLO attainment": percent(figures.attainment),
+        "LM lane busy": percent(busy[LaneName.LM]),
         "codec lanes busy": f"{100 * codec[0]:.0f} + {100 * codec[1]:.0f} %",
     }
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.0f} %"
-
-
-def _ms(value_s: float | None) -> str:
-    return "–" if value_s is None else f"{1000 * value_s:.0f} ms"
