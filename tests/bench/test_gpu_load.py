@@ -262,7 +262,21 @@ def test_stored_runs_become_the_table(tmp_path: Path):
     again = load_results.main(["--results", str(tmp_path / "results")])
     assert again == 0
     assert load_table(tmp_path / "results" / "h200-load.json") == table
-    assert not (tmp_path / "results" / "h200-load" / "libritts-10-short.sweep.json").exists()
+
+
+def test_where_no_long_run_holds_a_shorter_one_at_a_lower_rate_is_told(tmp_path: Path):
+    about = {"figure": "libritts-10", "workload": "libritts", "seconds": 60.0,
+             "settings": {"chunk_ramp": [10], "sm_split": "92/40"}}  # fmt: skip
+    RunFolder(tmp_path / "store" / "libritts-10", about).add(stored(100.0, 0, 0.95))
+    short = RunFolder(tmp_path / "store" / "libritts-10-short", about | {"seconds": 16.0})
+    for rate, share in ((80.0, 1.0), (90.0, 1.0), (100.0, 1.0), (110.0, 0.4)):
+        short.add(stored(rate, 0, share))
+    load_results.save_sweeps(tmp_path / "store", tmp_path / "sweeps")
+    at_90, at_99 = load_results.table_of(tmp_path / "sweeps").rows[:2]
+    assert at_90.value == 100.0
+    assert "1 seed of 60 s" in at_90.figure
+    assert at_99.value == 90.0, "the short run at 100 is refuted by the long one"
+    assert "1 seed of 16 s, no longer run holds it, 100 fails" in at_99.figure
 
 
 def test_a_rate_that_never_held_is_no_capacity(tmp_path: Path):

@@ -1,5 +1,6 @@
 """Packing runs into few files and going on from them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,13 @@ def test_what_is_no_archive_is_named(tmp_path: Path):
         unpack([path], tmp_path / "all")
     with pytest.raises(InvalidInput, match="missing"):
         unpack([tmp_path / "missing"], tmp_path / "all")
+
+
+def test_runs_under_other_settings_are_not_pooled(tmp_path: Path):
+    sources = [tmp_path / split for split in ("100-32", "92-40")]
+    for source in sources:
+        described = source / "libritts-10" / "configuration.json"
+        described.parent.mkdir(parents=True)
+        described.write_text(json.dumps({"settings": {"sm_split": source.name}}))
+    with pytest.raises(InvalidInput, match="libritts-10 was measured with .*92-40.*100-32"):
+        unpack(sources, tmp_path / "all")

@@ -1,8 +1,8 @@
 """Makes the load table from stored runs: sweeps, figures, traces and pages, without a GPU.
 
 `python -m voxserve.bench.load_results RUNS...` reads archives or folders of `bench.gpu_load` and
-writes one sweep for each configuration and `h200-load.json` into the package's results;
-`python -m voxserve.bench.load_results` without any remakes `h200-load.json` from the sweeps.
+writes a sweep for each configuration into the package's results, beside those that are there
+(call it once for each split), and makes `h200-load.json` of all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from voxserve.bench import machine, run_store
-from voxserve.bench.load_table import figures_of
+from voxserve.bench.load_table import SHORT, figures_of
 from voxserve.bench.report import configuration_report, save_page
 from voxserve.bench.runs import load_runs
 from voxserve.bench.tables import RESULTS_DIR, Results
@@ -56,8 +56,9 @@ def save_sweeps(store: Path, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for name, report in sweeps_of(store).items():
-        if not name.endswith("-short") and not name.startswith("split-"):
-            written.append(folder / f"{name}.sweep.json")
+        if not name.startswith("split-"):
+            split = report["configuration"]["settings"]["sm_split"].replace("/", "-")
+            written.append(folder / f"{name}.{split}.sweep.json")
             written[-1].write_text(_readable(report), encoding="utf-8")
     for path in sorted(store.glob("*.json")):
         if path.name.startswith(_OTHER):
@@ -86,7 +87,8 @@ def table_of(folder: Path, gpu: str = "NVIDIA H200") -> Results:
     dates = sorted({item["date"][:10] for item in made if "date" in item})
     splits = {report["configuration"]["settings"]["sm_split"] for report in sweeps.values()}
     nothing: dict[str, Any] = {"configuration": {}, "made": {}}
-    first: dict[str, Any] = next(iter(sweeps.values()), nothing)
+    long = (report for name, report in sweeps.items() if SHORT not in name)
+    first: dict[str, Any] = next(long, nothing)
     settings = {
         "model": first["configuration"].get("model"),
         "weights": first["configuration"].get("weights"),

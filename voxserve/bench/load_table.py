@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from voxserve.bench.load_cases import FALLS_BEHIND
 from voxserve.bench.tables import Figure
 
 Report = Mapping[str, Any]
@@ -17,70 +20,139 @@ _PROMISED: dict[str, tuple[tuple[float, float], tuple[float, float]]] = {
 _LIMITS = ("0.9", "0.99")
 _IDLE = {"idle-2-10": (2, 25.0, 15.0), "idle-4-10": (4, None, None), "idle-10": (10, 80.0, 50.0)}
 _SYNCHRONOUS = "two_streams"
+SHORT = "-short"
 
 
 def figures_of(sweeps: Mapping[str, Report], others: Mapping[str, Report]) -> list[Figure]:
     """All rows that the measured files have an answer to.
 
     Args:
-        sweeps: Reports by name; of several of one figure the one with the highest capacity.
+        sweeps: Reports by name: figure, SHORT for runs that only looked for the capacity, and
+            after a dot the split, like "libritts-4-10-short.92-40".
         others: "idle-..." and "host" files.
     """
-    found = _best_of(sweeps)
+    found = [
+        Measured.of(name, sweeps)
+        for name in sorted({name.replace(SHORT, "") for name in sweeps})
+        if not name.startswith("overload")
+    ]
     rows: list[Figure] = []
-    ramps = [name for name in found if _kind(name) == "ramp"]
-    best_ramp = max(ramps, key=lambda name: _rank(found[name]), default="")
-    for name, report in found.items():
-        if name != "overload" and _SYNCHRONOUS not in name:
-            kind = _kind(name)
+    ramps = [item for item in found if item.kind == "ramp"]
+    best_ramp = max(ramps, key=Measured.rank, default=None)
+    for item in found:
+        if not item.is_synchronous:
             # The promise is about the best of the ramps that start with 4 frames.
-            rows += _capacities(report, "" if kind == "ramp" and name != best_ramp else kind)
+            is_promised = item.kind != "ramp" or item.figure == getattr(best_ramp, "figure", "")
+            rows += _capacities(item, item.kind if is_promised else "")
     rows += _ratio(found)
-    if "overload" in found:
-        rows += _overload(found["overload"], found)
+    for name in sorted(sweeps):
+        if name.startswith("overload"):
+            rows += _overload(sweeps[name], found)
     rows += _idle(others)
-    rows += _host(found, others)
+    rows += _host({item.name: item.long for item in found if item.long is not None}, others)
     return rows
 
 
-def _best_of(sweeps: Mapping[str, Report]) -> dict[str, Report]:
-    best: dict[str, Report] = {}
-    for name in sorted(sweeps):
-        figure, report = name.partition(".")[0], sweeps[name]
-        if figure not in best or _rank(report) > _rank(best[figure]):
-            best[figure] = report
-    return dict(sorted(best.items()))
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """A capacity and what it stands on.
+
+    Attributes:
+        rps: 0 where none is known.
+        told: How it was found.
+    """
+
+    rps: float
+    told: str
 
 
-def _rank(report: Report) -> tuple[float, float]:
-    return _capacity(report, _LIMITS[0]), _capacity(report, _LIMITS[1])
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One figure on one split.
+
+    Attributes:
+        name: Figure, a dot, split.
+        long, short: Reports of the counted runs and of those that looked for the capacity.
+    """
+
+    name: str
+    long: Report | None
+    short: Report | None
+
+    @classmethod
+    def of(cls, name: str, sweeps: Mapping[str, Report]) -> Measured:
+        """Both reports of a name without SHORT."""
+        figure, dot, split = name.partition(".")
+        return cls(name, sweeps.get(name), sweeps.get(f"{figure}{SHORT}{dot}{split}"))
+
+    @property
+    def figure(self) -> str:
+        """Workload, ramp and, where it is not the usual one, lane mode."""
+        return self.name.partition(".")[0]
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """Its configuration."""
+        report = self.long or self.short
+        assert report is not None, "a name comes from a report"
+        return report["configuration"]
+
+    @property
+    def kind(self) -> str:
+        """Which promise its capacity answers, or ""."""
+        workload, *parts = self.figure.split("-")
+        if workload == "seedtts":
+            return "seedtts" if parts == ["10"] else ""
+        if parts == ["10"]:
+            return "fixed"
+        return "ramp" if parts[:1] == ["4"] and parts[-1] in ("4", "10") else ""
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether one loop issues both streams."""
+        return self.figure.endswith(_SYNCHRONOUS)
+
+    def rank(self) -> tuple[float, ...]:
+        """For the choice between alternatives."""
+        return tuple(self.capacity(limit).rps for limit in _LIMITS)
+
+    def capacity(self, limit: str) -> Capacity:
+        """From counted runs; where none holds the limit, from short ones at lower rates."""
+        rps = float(self.long["capacity_rps"][limit]) if self.long else 0.0
+        if self.long and rps:
+            return Capacity(rps, _certainty(self.long, rps))
+        rates = [row["rate_rps"] for row in self.long["rates"]] if self.long else []
+        fails_rps = min(rates, default=math.inf)
+        rps = _short_capacity(self.short, float(limit), fails_rps) if self.short else 0.0
+        fails = (
+            f"no longer one holds it, {fails_rps:g} fails" if rates else "no longer one was made"
+        )
+        seconds = self.short["configuration"]["seconds"] if self.short else 0.0
+        return Capacity(rps, f"1 seed of {seconds:g} s, {fails}" if rps else fails)
 
 
-def _capacity(report: Report, limit: str) -> float:
-    return float(report["capacity_rps"][limit])
+def _short_capacity(report: Report, limit: float, below_rps: float) -> float:
+    """Highest rate up to which every short run held the limit without falling behind."""
+    held_rps = 0.0
+    for row in sorted(report["rates"], key=lambda row: row["rate_rps"]):
+        is_held = row["attainment"] >= limit and not row["stopped"]
+        if not is_held or row.get("lag_growth", 0.0) > FALLS_BEHIND or row["rate_rps"] >= below_rps:
+            break
+        held_rps = float(row["rate_rps"])
+    return held_rps
 
 
-def _kind(name: str) -> str:
-    """Which promise a figure's capacity answers, or ""."""
-    workload, *parts = name.split("-")
-    if workload == "seedtts":
-        return "seedtts" if parts == ["10"] else ""
-    if parts == ["10"]:
-        return "fixed"
-    return "ramp" if parts[:1] == ["4"] and parts[-1] in ("4", "10") else ""
-
-
-def _capacities(report: Report, kind: str) -> list[Figure]:
-    about = report["configuration"]
-    ramp = " ".join(map(str, about["settings"]["chunk_ramp"]))
-    where = f"{about['workload']}, chunk_ramp {ramp}, split {about['settings']['sm_split']}"
+def _capacities(item: Measured, kind: str) -> list[Figure]:
+    settings = item.about["settings"]
+    ramp = " ".join(map(str, settings["chunk_ramp"]))
+    where = f"{item.about['workload']}, chunk_ramp {ramp}, split {settings['sm_split']}"
     rows: list[Figure] = []
     promised = _PROMISED.get(kind, ((None, None), (None, None)))
     for limit, (must, aim) in zip(_LIMITS, promised, strict=True):
-        rps = _capacity(report, limit)
-        label = f"capacity at {float(limit):.0%}, {where} ({_certainty(report, rps)})"
+        found = item.capacity(limit)
+        label = f"capacity at {float(limit):.0%}, {where} ({found.told})"
         # Where even the lowest rate fails, the capacity is somewhere below it: not known.
-        rows.append(Figure(label, rps or None, "req/s", must, aim, better="higher"))
+        rows.append(Figure(label, found.rps or None, "req/s", must, aim, better="higher"))
     return rows
 
 
@@ -95,35 +167,40 @@ def _certainty(report: Report, rps: float) -> str:
     return f"{tested}, no higher rate tested" if above is None else f"{tested}, {above:g} fails"
 
 
-def _ratio(found: Mapping[str, Report]) -> list[Figure]:
+def _ratio(found: Sequence[Measured]) -> list[Figure]:
     """The three lanes against one loop with two streams, same kernels and admission."""
     rows: list[Figure] = []
-    for name, report in found.items():
-        if not name.endswith(_SYNCHRONOUS):
+    for item in found:
+        if not item.is_synchronous:
             continue
-        usual = found.get(name.removesuffix(f"-{_SYNCHRONOUS}"))
+        figure = item.figure.removesuffix(f"-{_SYNCHRONOUS}")
+        usual = [other for other in found if other.figure == figure]
         for limit, must, aim in ((_LIMITS[0], None, None), (_LIMITS[1], 1.4, 1.8)):
-            own = _capacity(report, limit)
-            told = f"two_streams at {float(limit):.0%} ({_certainty(report, own)})"
-            rows.append(Figure(f"capacity, {told}", own or None, "req/s", better="higher"))
-            ours = 0.0 if usual is None else _capacity(usual, limit)
-            if own and ours:
+            own = item.capacity(limit)
+            told = f"two_streams at {float(limit):.0%} ({own.told})"
+            rows.append(Figure(f"capacity, {told}", own.rps or None, "req/s", better="higher"))
+            ours = max((other.capacity(limit).rps for other in usual), default=0.0)
+            if own.rps and ours:
                 label = f"capacity at {float(limit):.0%} over that of two_streams, same chunks"
-                rows.append(Figure(label, ours / own, "x", must, aim, better="higher"))
+                rows.append(Figure(label, ours / own.rps, "x", must, aim, better="higher"))
     return rows
 
 
-def _overload(report: Report, found: Mapping[str, Report]) -> list[Figure]:
+def _overload(report: Report, found: Sequence[Measured]) -> list[Figure]:
     row = max(report["rates"], key=lambda item: item["rate_rps"])
-    figure = report["configuration"]["figure"]
-    usual = found.get(figure)
-    where = f"at {row['rate_rps']:g} req/s offered, usual settings"
+    about = report["configuration"]
+    split = about["settings"]["sm_split"]
+    usual = [
+        item
+        for item in found
+        if item.figure == about["figure"] and item.about["settings"]["sm_split"] == split
+    ]
+    where = f"at {row['rate_rps']:g} req/s offered, split {split}"
     completed = float(row["completed_steady_rps"])
     rows = [Figure(f"completed {where}, from 15 s on", completed, "req/s", better="higher")]
-    if usual is not None and (capacity := _capacity(usual, _LIMITS[0])):
-        share = completed / capacity
+    if usual and (capacity := usual[0].capacity(_LIMITS[0]).rps):
         label = f"completed {where}, over the capacity at 90%"
-        rows.append(Figure(label, share, "share", 0.95, 0.95, better="higher"))
+        rows.append(Figure(label, completed / capacity, "share", 0.95, 0.95, better="higher"))
     rows.append(
         Figure(f"TTFA of admitted requests {where}, p90", row["ttfa_p90_ms"], "ms", None, 250.0)
     )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tarfile
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from voxserve.core.errors import InvalidInput
 
 TRACES = "traces"
 _TRACE_ARCHIVE = "traces.tar"
+_DESCRIPTION = "configuration.json"
 
 
 def unpack(sources: Iterable[Path], store: Path, *, with_traces: bool = False) -> None:
@@ -22,23 +26,40 @@ def unpack(sources: Iterable[Path], store: Path, *, with_traces: bool = False) -
         with_traces: Also the traces in the folders, which going on does not need.
 
     Raises:
-        InvalidInput: A source is not there, or not an archive of runs.
+        InvalidInput: A source is not there, is not an archive of runs, or holds runs under other
+            settings than the store: they must not be pooled.
     """
     store.mkdir(parents=True, exist_ok=True)
     for source in sources:
-        if source.is_dir():
-            archives = sorted(source.rglob("*.tar"))
-            wanted = [path for path in archives if with_traces or path.name != _TRACE_ARCHIVE]
-            if archives:
-                unpack(wanted, store)
-            else:
-                shutil.copytree(source, store, dirs_exist_ok=True)
-            continue
-        try:
-            with tarfile.open(source) as archive:
-                archive.extractall(store, filter="data")
-        except (OSError, tarfile.TarError) as error:
-            raise InvalidInput(f"{source}: not an archive of runs ({error})") from None
+        archives = sorted(source.rglob("*.tar")) if source.is_dir() else [source]
+        if not archives:
+            _merge(source, source, store)
+        for path in archives:
+            if source.is_dir() and path.name == _TRACE_ARCHIVE and not with_traces:
+                continue
+            with tempfile.TemporaryDirectory() as place:
+                try:
+                    with tarfile.open(path) as archive:
+                        archive.extractall(place, filter="data")
+                except (OSError, tarfile.TarError) as error:
+                    raise InvalidInput(f"{path}: not an archive of runs ({error})") from None
+                _merge(path, Path(place), store)
+
+
+def _merge(source: Path, folder: Path, store: Path) -> None:
+    for described in folder.glob(f"*/{_DESCRIPTION}"):
+        there = store / described.relative_to(folder)
+        if there.exists() and _settings(there) != _settings(described):
+            name = described.parent.name
+            raise InvalidInput(
+                f"{source}: {name} was measured with {_settings(described)}, the runs before it "
+                f"with {_settings(there)}; take them one after the other"
+            )
+    shutil.copytree(folder, store, dirs_exist_ok=True)
+
+
+def _settings(described: Path) -> Any:
+    return json.loads(described.read_text(encoding="utf-8")).get("settings")
 
 
 def pack(store: Path, output: Path) -> list[Path]:

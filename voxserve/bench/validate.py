@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from voxserve.bench import machine
+from voxserve.bench.load_table import SHORT
 from voxserve.bench.runs import completed_steady_rps
 from voxserve.bench.sim_capacity import find_capacity
 from voxserve.bench.sim_sweep import sweep
@@ -173,14 +174,16 @@ def compare_sweep(report: dict[str, Any], profile: Profile) -> list[Compared]:
     prepared = prepared_of(profile)
     settings = settings_of(configuration, profile, prepared)
     workload = str(configuration.get("workload", "libritts"))
+    seconds = float(configuration.get("seconds", 60.0))
     # A capacity of 0 says only that no tested rate held.
     capacities = {float(k): float(v) for k, v in report["capacity_rps"].items() if v}
     if not capacities:
-        return _compare_past_capacity(report, profile, workload, settings)
+        return _compare_past_capacity(report, profile, workload, settings, seconds)
     predicted = find_capacity(
         profile,
         workload,
         thresholds=tuple(capacities),
+        seconds=seconds,
         start_rps=max(capacities.values()),
         settings=settings,
     )
@@ -191,19 +194,24 @@ def compare_sweep(report: dict[str, Any], profile: Profile) -> list[Compared]:
     below = max(capacities.values())
     for row in cast(list[dict[str, Any]], report["rates"]):
         if row["rate_rps"] <= below and row.get("ttfa_p90_ms"):
-            run = simulate(profile, workload, settings, rate_rps=row["rate_rps"])
-            name = f"TTFA p90 at {row['rate_rps']:g} requests/s"
+            rate = row["rate_rps"]
+            run = simulate(profile, workload, settings, rate_rps=rate, seconds=seconds)
+            name = f"TTFA p90 at {rate:g} requests/s"
             compared.append(Compared(name, run.summary.ttfa_p90_s * 1e3, row["ttfa_p90_ms"], "ms"))
     return compared
 
 
 def _compare_past_capacity(
-    report: dict[str, Any], profile: Profile, workload: str, settings: Settings
+    report: dict[str, Any],
+    profile: Profile,
+    workload: str,
+    settings: Settings,
+    seconds: float,
 ) -> list[Compared]:
     """What is still completed at rates that are past capacity."""
     compared: list[Compared] = []
     for row in cast(list[dict[str, Any]], report["rates"]):
-        rate, seconds = row["rate_rps"], report["configuration"]["seconds"]
+        rate = row["rate_rps"]
         run = simulate(profile, workload, settings, rate_rps=rate, seconds=seconds)
         completed = completed_steady_rps(run.outcomes, seconds)
         where = f"at {rate:g} requests/s"
@@ -287,7 +295,7 @@ def measured_rows(
         if kind == "trace.jsonl.gz":
             label = f"trace {name}"
             compared = compare_trace(trace_file.load(path), profile)
-        elif path.name.endswith("sweep.json"):
+        elif path.name.endswith("sweep.json") and SHORT not in path.name:
             label = f"sweep {path.name.removesuffix('sweep.json').rstrip('.')}".rstrip()
             compared = compare_sweep(json.loads(path.read_text(encoding="utf-8")), profile)
         else:
