@@ -126,9 +126,11 @@ class Timeline(anywidget.AnyWidget):
             self.send({"type": "plotly"}, [plotly_gzip()])
         elif kind in ("hello", "page"):
             with self._lock:
-                was_hidden = self._is_hidden.get(content["page"], True)
-                self._is_hidden[content["page"]] = bool(content["hidden"])
-                if was_hidden and not content["hidden"]:
+                is_hidden = bool(content["hidden"])
+                # A page that says hello has nothing yet, known or not: its notebook was reopened.
+                is_empty = kind == "hello" or self._is_hidden.get(content["page"], True)
+                self._is_hidden[content["page"]] = is_hidden
+                if is_empty and not is_hidden:
                     self._needs_replay = True
         elif kind == "slow":
             with self._lock:
