@@ -88,6 +88,26 @@ def test_a_page_that_left_or_went_silent_is_replaced(
     assert player.page == "c"
 
 
+def test_what_was_sent_to_a_page_that_is_gone_is_over(player: Player) -> None:
+    _says(player, type="hello", page="a")
+    player.push(4, np.zeros(3, np.int16), end=True)
+    player.push(9, np.zeros(3, np.int16))
+    _status(player, [_playing(4, 0.5), _playing(9, 0.5)])
+    _says(player, type="hello", page="a")  # its notebook was closed and reopened
+    assert (player.heard[4].is_done, player.heard[9].is_done) == (True, False)
+    assert not player.heard[9].is_playing
+    _says(player, type="bye", page="a")
+    player.end(9)  # to nobody
+    assert player.heard[9].is_done
+
+
+def test_without_a_page_rows_do_not_pile_up(player: Player) -> None:
+    for number in range(10, 40):
+        player.add(number, str(number))
+        player.push(number, np.zeros(3, np.int16), end=True)
+    assert len(player.streams) == len(player.heard) == module.MAX_STREAMS
+
+
 def test_what_was_heard_is_kept_and_a_stall_is_told(player: Player) -> None:
     stalls: list[tuple[int, float]] = []
     player.on_stall = lambda *stall: stalls.append(stall)

@@ -32,7 +32,8 @@ class Heard:
     Attributes:
         underruns, silent_s: Times the listener had nothing to play, and for how long in all.
         is_playing: Sound of it comes out now, muted or not.
-        is_done: Played to the end, or stopped.
+        has_ended: All of it was sent.
+        is_done: Played to the end, stopped, or sent to a page that is gone.
         tap: float32 samples at the worklet's output, only when `tap=True`.
     """
 
@@ -42,6 +43,7 @@ class Heard:
     silent_s: float = 0.0
     num_played_samples: int = 0
     is_playing: bool = False
+    has_ended: bool = False
     is_done: bool = False
     tap: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
 
@@ -129,11 +131,14 @@ class Player(anywidget.AnyWidget):
         parts = list(chunks) or [(0, len(pcm), 0.0)]
         message = {"type": "pcm", "stream": stream, "end": end, "chunks": parts}
         self.send(message, [np.ascontiguousarray(pcm, dtype="<i2").tobytes()])
+        if end:
+            self._has_ended(stream)
 
     def end(self, stream: int) -> None:
         """Says that nothing follows."""
         if not self._is_over(stream):
             self.send({"type": "end", "stream": stream})
+            self._has_ended(stream)
 
     def stop(self, stream: int) -> None:
         """Silences a stream at once and forgets what is queued."""
@@ -145,6 +150,23 @@ class Player(anywidget.AnyWidget):
     def _is_over(self, stream: int) -> bool:
         with self._lock:
             return stream not in self.heard or self.heard[stream].is_done
+
+    def _has_ended(self, stream: int) -> None:
+        with self._lock:
+            if stream in self.heard:
+                self.heard[stream].has_ended = True
+                if not self.page:
+                    self._finish(stream)
+
+    def _hand_over(self, page: str) -> None:
+        """To another page, to the same one emptied, or to none: what was sent is lost."""
+        with self._lock:
+            self.page = page
+            self._page_seen_s = time.monotonic()
+            for stream, heard in self.heard.items():
+                heard.is_playing, heard.buffered_s = False, 0.0
+                if heard.has_ended and not heard.is_done:
+                    self._finish(stream)
 
     def _finish(self, stream: int) -> None:
         """A stream that is over keeps no other one silent."""
@@ -158,16 +180,15 @@ class Player(anywidget.AnyWidget):
         if kind in ("hello", "claim"):
             with self._lock:
                 quiet_s = time.monotonic() - self._page_seen_s
-            is_free = not self.page or quiet_s > PAGE_TIMEOUT_S
+            is_free = self.page in ("", page) or quiet_s > PAGE_TIMEOUT_S
             if kind == "claim" or is_free:
-                self.page = str(page)
-                self._page_seen_s = time.monotonic()
+                self._hand_over(str(page))
             return
         if page != self.page:
             return
         self._page_seen_s = time.monotonic()
         if kind == "bye":
-            self.page = ""
+            self._hand_over("")
         elif kind == "state":
             self.audio_state = str(content["state"])
             self.audio_mode = str(content["mode"])
