@@ -25,6 +25,7 @@ from voxserve.viz.player import Player
 BETWEEN_S = 0.3  # silence between two texts
 CLICK = 2.0  # a step at a border so many times the usual one is a click
 SIDES = ("A", "B")
+_open: list[AB] = []
 
 
 class AB:
@@ -32,7 +33,8 @@ class AB:
 
     Returns at once; the table and the sound follow when both sides are spoken. With `rate_rps`,
     both sides serve the same background requests at the same times beside the texts. The engine's
-    settings and load are put back afterwards.
+    settings and load are put back afterwards. Another A/B of the same engine waits for this one;
+    the same comparison again, from a cell run twice, closes it then.
 
     Args:
         engine: Serves both sides; what it serves besides is ended first.
@@ -72,6 +74,8 @@ class AB:
         self._error: Exception | None = None
         self._stream = 0
         self._make_widgets()
+        self._before = [other for other in _open if other.engine is engine]
+        _open.append(self)
         self._thread = threading.Thread(
             target=self._run, name=f"voxserve-ab-{engine.name}", daemon=True
         )
@@ -119,6 +123,8 @@ class AB:
         """Frees the widgets, once what is being spoken has ended."""
         self._thread.join()
         close_all(self.widget)
+        if self in _open:
+            _open.remove(self)
 
     def _make_widgets(self) -> None:
         self.player = Player(rate_hz=self.engine.sample_rate_hz, prebuffer_s=0.0)
@@ -138,6 +144,7 @@ class AB:
 
     def _run(self) -> None:
         try:
+            self._await_others()
             self._speak_both()
             self._table.value = _table(self._sides, self.changes)
             self._play.disabled = False
@@ -145,6 +152,15 @@ class AB:
             self._error = error
             text = str(error) if isinstance(error, VoxserveError) else repr(error)
             self._table.value = f'<div class="vs-status"><span>{html.escape(text)}</span></div>'
+
+    def _await_others(self) -> None:
+        """Two at once would take each other's settings for the engine's own."""
+        before, self._before = self._before, []
+        for other in before:
+            if (other.changes, other.texts) == (self.changes, self.texts):
+                other.close()
+            else:
+                other._thread.join()
 
     def _speak_both(self) -> None:
         engine = self.engine
