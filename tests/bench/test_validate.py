@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from sim_profiles import round_profile
 
@@ -72,15 +74,18 @@ def test_splits_come_in_several_spellings(written, split):
 
 def test_a_sweep_is_predicted(monkeypatch):
     profile = round_profile()
-    run = simulate(profile, rate_rps=3.0, seconds=60.0)
+    run = simulate(profile, rate_rps=3.0, seconds=20.0)
     report = {
-        "configuration": {"workload": "libritts", "settings": {}},
+        "configuration": {"workload": "libritts", "settings": {}, "seconds": 20.0},
         "capacity_rps": {"0.9": 20.0},
         "rates": [{"rate_rps": 3.0, "ttfa_p90_ms": run.summary.ttfa_p90_s * 1e3}],
     }
-    monkeypatch.setattr(
-        validate, "find_capacity", lambda *_, **__: type("C", (), {"rps": {0.9: 22.0}})
-    )
+
+    def found(*_: object, seconds: float, **__: object) -> object:
+        assert seconds == 20.0, "runs of other lengths have other capacities"
+        return SimpleNamespace(rps={0.9: 22.0})
+
+    monkeypatch.setattr(validate, "find_capacity", found)
     capacity, ttfa = validate.compare_sweep(report, profile)
     assert capacity.error == pytest.approx(0.1)
     assert ttfa.error == pytest.approx(0.0)
