@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +14,7 @@ from voxserve.core.events import Record, SettingChange
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz.history import History
 from voxserve.viz.knobs import Control, make
+from voxserve.viz.showing import Showing
 
 
 class Controls:
@@ -32,9 +32,8 @@ class Controls:
         self.engine = engine
         self._history = history
         self._report = report
-        self._lock = threading.Lock()  # callbacks run on any kernel thread
         self._pending: set[str] = set()
-        self._syncing_thread: int | None = None
+        self._showing = Showing()
         self.controls = {control.name: control for control in make(engine)}
         self.sync()
         for control in self.controls.values():
@@ -47,14 +46,10 @@ class Controls:
     def sync(self) -> None:
         """Shows the engine's settings, whoever changed them."""
         settings = self.engine.settings
-        with self._lock:
-            self._syncing_thread = threading.get_ident()
-            try:
-                for control in self.controls.values():
-                    if control.name not in self._pending:
-                        control.show(getattr(settings, control.name))
-            finally:
-                self._syncing_thread = None
+        with self._showing:
+            for control in self.controls.values():
+                if control.name not in self._pending:
+                    control.show(getattr(settings, control.name))
 
     def acknowledge(self, records: Iterable[Record]) -> None:
         """Ends the pending state of settings that the trace says took effect."""
@@ -92,8 +87,8 @@ class Controls:
         self.sync()
 
     def _changed(self, control: Control) -> None:
-        if self._syncing_thread == threading.get_ident():
-            return  # `sync` shows a value; the user did not choose one
+        if self._showing.is_here:
+            return
         value = control.read(control.widget.value)
         # Not overwritten by other settings' news until the engine has this one.
         self._pending.add(control.name)

@@ -17,6 +17,7 @@ from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz.history import History
 from voxserve.viz.knobs import LOOK
+from voxserve.viz.showing import Showing
 
 TEXTS = {
     "5, short": "words:5",
@@ -84,7 +85,7 @@ class LoadControls:
         self._history = history
         self._report = report
         self._lock = threading.RLock()  # callbacks run on any kernel thread
-        self._syncing_thread: int | None = None
+        self._showing = Showing()
         self.rate = ipywidgets.FloatSlider(
             max=max_rate_rps,
             step=max_rate_rps / 80,
@@ -138,8 +139,8 @@ class LoadControls:
             self._show()
 
     def _changed(self, part: str, value: Any) -> None:
-        if self._syncing_thread == threading.get_ident():
-            return  # `_show` shows a value; the user did not choose one
+        if self._showing.is_here:
+            return
         self._report("")
         try:
             self.apply(**{part: value})
@@ -148,18 +149,14 @@ class LoadControls:
             self._show()
 
     def _show(self) -> None:
-        with self._lock:
-            self._syncing_thread = threading.get_ident()
-            try:
-                for part, widget in self._widgets().items():
-                    value = getattr(self.load, part)
-                    if part == "rate_rps":
-                        widget.max = max(widget.max, value)
-                    elif value not in [option for _, option in widget.options]:
-                        widget.options = [*widget.options, (value, value)]
-                    widget.value = value
-            finally:
-                self._syncing_thread = None
+        with self._lock, self._showing:
+            for part, widget in self._widgets().items():
+                value = getattr(self.load, part)
+                if part == "rate_rps":
+                    widget.max = max(widget.max, value)
+                elif value not in [option for _, option in widget.options]:
+                    widget.options = [*widget.options, (value, value)]
+                widget.value = value
 
     def _widgets(self) -> dict[str, Any]:
         return {"rate_rps": self.rate, "arrivals": self.arrivals, "texts": self.texts}

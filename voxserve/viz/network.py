@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import ipywidgets
@@ -14,6 +13,7 @@ import ipywidgets
 from voxserve.viz.history import History
 from voxserve.viz.knobs import LOOK
 from voxserve.viz.player import Player
+from voxserve.viz.showing import Showing
 
 _SLIDERS = {
     "prebuffer_s": ("Prebuffer, ms", "Audio the player collects before it plays."),
@@ -28,7 +28,7 @@ class NetworkControls:
         self.player = player
         self._history = history
         self._start = {trait: getattr(player, trait) for trait in _SLIDERS}
-        self._syncing_thread: int | None = None
+        self._showing = Showing()
         self.sliders = {trait: self._slider(trait) for trait in _SLIDERS}
 
     def box(self) -> list[Any]:
@@ -56,17 +56,14 @@ class NetworkControls:
         return slider
 
     def _chosen(self, trait: str, value_s: float) -> None:
-        if self._syncing_thread == threading.get_ident():
-            return  # `_show` shows a value; the user did not choose one
+        if self._showing.is_here:
+            return
         before_s = getattr(self.player, trait)
         setattr(self.player, trait, value_s)
         self._history.add(lambda: setattr(self.player, trait, before_s))
 
     def _show(self, trait: str, value_s: float) -> None:
-        self._syncing_thread = threading.get_ident()
-        try:
+        with self._showing:
             slider = self.sliders[trait]
             slider.max = max(slider.max, round(1000 * value_s))
             slider.value = round(1000 * value_s)
-        finally:
-            self._syncing_thread = None
