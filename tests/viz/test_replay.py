@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from waiting import wait_for
 
 from voxserve.core import trace_file
 from voxserve.core.errors import InvalidInput
@@ -28,13 +28,6 @@ def replay(saved: SavedTrace) -> Iterator[Replay]:
     made.close()
 
 
-def _until(condition: Callable[[], Any]) -> None:
-    end_s = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-
-
 def test_it_stands_still_until_played_and_stops_at_the_end(
     replay: Replay, saved: SavedTrace
 ) -> None:
@@ -45,11 +38,11 @@ def test_it_stands_still_until_played_and_stops_at_the_end(
     assert replay._play.description == "Play"
     replay.play()
     assert replay._play.description == "Pause"
-    _until(lambda: not replay._play.value)
+    wait_for(lambda: not replay._play.value)
     assert replay._play.description == "Play"
     assert len(replay._trace) == len(saved.records)
     replay.play()  # from the start again
-    _until(lambda: replay.now_s < replay._last_s - 1)
+    wait_for(lambda: replay.now_s < replay._last_s - 1)
 
 
 def test_seeking_back_shows_what_was_there_then(replay: Replay) -> None:
@@ -63,7 +56,7 @@ def test_seeking_back_shows_what_was_there_then(replay: Replay) -> None:
 def test_the_sliders_moves_by_the_display_do_not_move_the_playhead(replay: Replay) -> None:
     replay.seek(2.0)
     ticks = replay._publisher.num_ticks
-    _until(lambda: replay._publisher.num_ticks > ticks + 3)
+    wait_for(lambda: replay._publisher.num_ticks > ticks + 3)
     assert replay.now_s == pytest.approx(replay._first_s + 2.0)
     assert replay._place.value == pytest.approx(2.0)
     replay._place.value = 1.0  # the user

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from viz.fakes import PREPARED, FakeEngine
 from viz.records import change, chunk, span
+from waiting import wait_for
 
 from voxserve.core import settings as core
 from voxserve.core import trace_file
@@ -130,11 +131,11 @@ def test_what_if_is_simulated_aside_and_drawn_as_ghosts(
     sent: list[dict[str, Any]] = []
     bench.timeline.send = lambda message, buffers=None: sent.append(message)
     list(engine.stream("one two three"))
-    _until(lambda: engine.stats().running == 0)
+    wait_for(lambda: engine.stats().running == 0)
     time.sleep(engine.settings.ttfa_target_s)
     bench.toolbar.what_if.value = "Time sharing"
     assert "Simulating the last 20 s" in bench._parts.detail.value
-    _until(lambda: "simulated otherwise" in bench._parts.detail.value)
+    wait_for(lambda: "simulated otherwise" in bench._parts.detail.value)
     ghost = next(message for message in sent if message["type"] == "ghost")
     assert ghost["name"] == "Time sharing"
     assert "TTFA p90" in ghost["words"]
@@ -147,17 +148,10 @@ def test_a_new_question_cancels_the_one_under_way(bench: Workbench, engine: Fake
     bench.toolbar.what_if.value = "No urgent lane"
     assert first is not None
     assert first.is_cancelled
-    _until(lambda: "simulated otherwise" in bench._parts.detail.value)
+    wait_for(lambda: "simulated otherwise" in bench._parts.detail.value)
     assert bench._parts.status.value == ""
 
 
 def test_what_if_without_any_request_says_what_is_missing(bench: Workbench) -> None:
     bench.toolbar.what_if.value = "Time sharing"
     assert "no request arrived" in bench._parts.status.value
-
-
-def _until(condition: Callable[[], Any]) -> None:
-    end_s = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.02)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from ipywidgets.widgets import widget as widgets
 from viz.fakes import FakeEngine, tone
+from waiting import wait_for
 
 from voxserve.core.errors import EngineStopped
 from voxserve.viz import stories
@@ -30,13 +30,6 @@ def bench(engine: FakeEngine) -> Iterator[Workbench]:
     workbench.close()
 
 
-def _until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    end_s = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end_s, "it did not happen in time"
-        time.sleep(0.01)
-
-
 def _capture(bench: Workbench) -> list[tuple[dict[str, Any], list[bytes]]]:
     sent: list[tuple[dict[str, Any], list[bytes]]] = []
     bench.player.send = lambda message, buffers=(): sent.append((message, list(buffers)))
@@ -51,7 +44,7 @@ def test_speak_sends_every_sample_in_order_and_the_end(bench: Workbench) -> None
     sent = _capture(bench)
     bench.player._handle_custom_msg({"type": "hello", "page": "p"}, [])
     request_id = bench.speak("one two three four five six")
-    _until(lambda: not bench.listening.active)
+    wait_for(lambda: not bench.listening.active)
     pcm = np.concatenate([np.frombuffer(b[0], "<i2") for m, b in sent if m["type"] == "pcm"])
     assert np.array_equal(pcm, tone(request_id, 0, len(pcm)))
     assert sent[-1][0] == {"type": "end", "stream": request_id}
@@ -62,26 +55,26 @@ def test_speak_sends_every_sample_in_order_and_the_end(bench: Workbench) -> None
 def test_each_line_of_the_text_box_is_a_stream_of_its_own(bench: Workbench) -> None:
     bench.text.value = "one two three\n\nfour five six\n"
     bench._parts.speak.click()
-    _until(lambda: len(bench.player.streams) == 2)
+    wait_for(lambda: len(bench.player.streams) == 2)
     spoken = {label.partition(": ")[2] for _, label in bench.player.streams}
     assert spoken == {"one two three", "four five six"}
-    _until(lambda: not bench.listening.active)
+    wait_for(lambda: not bench.listening.active)
 
 
 def test_stop_cancels_and_silences(bench: Workbench, engine: FakeEngine) -> None:
     engine.speed = 1.0
     sent = _capture(bench)
     request_id = bench.speak("word " * 50)
-    _until(lambda: any(m["type"] == "pcm" for m, _ in sent))
+    wait_for(lambda: any(m["type"] == "pcm" for m, _ in sent))
     bench.stop()
-    _until(lambda: not bench.listening.active)
+    wait_for(lambda: not bench.listening.active)
     assert {"type": "stop", "stream": request_id} in [m for m, _ in sent]
 
 
 def test_empty_text_is_explained_in_the_status_line(bench: Workbench) -> None:
     bench.text.value = " "
     bench._parts.speak.click()
-    _until(lambda: "there is no text to speak" in bench._parts.status.value)
+    wait_for(lambda: "there is no text to speak" in bench._parts.status.value)
 
 
 def test_an_unexpected_error_of_a_button_is_shown_not_swallowed(
@@ -92,7 +85,7 @@ def test_an_unexpected_error_of_a_button_is_shown_not_swallowed(
 
     monkeypatch.setattr(engine, "stream", fail)
     bench._parts.speak.click()
-    _until(lambda: "KeyError" in bench._parts.status.value)
+    wait_for(lambda: "KeyError" in bench._parts.status.value)
     assert "<lost>" not in bench._parts.status.value  # escaped
 
 
@@ -103,9 +96,9 @@ def test_the_rate_slider_sets_the_background_load(bench: Workbench, engine: Fake
 
 
 def test_the_header_tells_the_engines_state(bench: Workbench, engine: FakeEngine) -> None:
-    _until(lambda: "vs-state-running" in bench._parts.header.value)
+    wait_for(lambda: "vs-state-running" in bench._parts.header.value)
     engine.state = "failed: out of memory"
-    _until(lambda: "failed: out of memory" in bench._parts.header.value)
+    wait_for(lambda: "failed: out of memory" in bench._parts.header.value)
     assert "vs-state-failed" in bench._parts.header.value
 
 
@@ -118,10 +111,10 @@ def test_a_failing_display_is_reported_and_goes_on(
         raise ValueError("no numbers")
 
     monkeypatch.setattr(engine, "stats", fail)
-    _until(lambda: "no numbers" in bench._parts.status.value)
+    wait_for(lambda: "no numbers" in bench._parts.status.value)
     monkeypatch.setattr(engine, "stats", stats)
     ticks = bench._publisher.num_ticks
-    _until(lambda: bench._publisher.num_ticks > ticks + 2)
+    wait_for(lambda: bench._publisher.num_ticks > ticks + 2)
 
 
 def test_a_listener_stall_is_marked_on_the_timeline(bench: Workbench) -> None:
@@ -202,6 +195,6 @@ def test_close_survives_an_engine_that_has_ended(
 
 def test_the_figure_shows_what_happened(bench: Workbench) -> None:
     bench.speak("one two three")
-    _until(lambda: not bench.listening.active)
+    wait_for(lambda: not bench.listening.active)
     names = {trace.name for trace in bench.figure().data}
     assert {"prefill", "decode", "urgent codec", "deadline met"} <= names
