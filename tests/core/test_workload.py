@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import islice
 
 import numpy as np
@@ -158,3 +159,7 @@ def test_names():
         workload.find("librispeech")
     with pytest.raises(InvalidInput, match="No such file"):
         workload.find("file:/nowhere/at/all")
+
+
+def test_a_burst_keeps_its_name_in_another_process() -> None:
+    assert pickle.loads(pickle.dumps(Burst(8))).name == "burst:8"
