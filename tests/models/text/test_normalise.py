@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from voxserve.core.errors import InvalidInput
+from voxserve.models.text import figures
 from voxserve.models.text.normalise import normalise
 
 
@@ -90,3 +92,38 @@ def test_the_notes_of_odd_characters_can_be_printed_anywhere():
     spoken = normalise("one \ud800\x00\u20e0 two")
     assert spoken.text == "one two."
     assert all(note.isprintable() for note in spoken.notes)
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the grammar, which takes milliseconds per character, is given to read."""
+    windows: list[str] = []
+    monkeypatch.setattr(figures, "_verbalise", lambda window: windows.append(window) or "figures")
+    return windows
+
+
+@pytest.mark.parametrize("written", ["9", "1,", "1.", "1-", "a@", "$", "http://a.b/"])
+def test_a_word_longer_than_any_figure_is_read_by_its_characters(written: str, read: list[str]):
+    word = written * (10_000 // len(written))
+    assert len(normalise(f"in {word} there").text) > len("in there.")
+    assert read == []
+
+
+def test_long_runs_of_figures_are_cut_and_lose_nothing(read: list[str]):
+    words = [f"{number}" for number in range(100, 300)]
+    normalise(" ".join(["see", *words, "here"]))
+    assert " ".join(read).split() == ["see", *words, "here"]
+    assert max(map(len, read)) <= 80
+
+
+@pytest.mark.parametrize("written", ["12:30 ", "1/2 ", "1st ", "$5 and ", "5 km/h "])
+def test_more_figures_than_can_be_read_in_time_are_refused_at_once(written: str, read: list[str]):
+    with pytest.raises(InvalidInput, match=r"numbers.* at most 2,000 .* split it"):
+        normalise(written * 1000)
+    assert read == []
+
+
+def test_marks_in_a_row_become_one():
+    assert normalise("one" + ";" * 20_000 + "two" + ",;:!?." * 3000 + "three").text == (
+        "one; two! three."
+    )

@@ -2,6 +2,8 @@
 
 The library's grammar takes several milliseconds per character, so only the words that need it are
 handed over, each run of them with one word of context on both sides ("March 4, 1987", "in 1906").
+A longer run takes more per character and keeps the interpreter from others, so runs are cut, a
+text may hold so much of them only, and a word longer than any figure is read by its characters.
 What it reads poorly (ranges, telephone numbers, long plain numbers) is rewritten before.
 """
 
@@ -10,6 +12,10 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from voxserve.core.errors import InvalidInput
+
+MAX_FIGURE_CHARACTERS = 2000  # some fifteen seconds of the grammar
+_LONGEST_WINDOW = 80  # characters
 _NEEDS_GRAMMAR = re.compile(r"\d|[@$€£¥°]|\bwww\.|://|\w\.(?:com|org|net|edu|gov|io)\b", re.I)
 _ENDS_SENTENCE = re.compile(r"[.!?][)\"']*$")
 
@@ -63,6 +69,9 @@ def spell_out(text: str) -> str:
 
     Args:
         text: One line; words separated by single spaces.
+
+    Raises:
+        InvalidInput: More than `MAX_FIGURE_CHARACTERS` of it need the grammar.
     """
     if not _NEEDS_GRAMMAR.search(text):
         return text
@@ -73,9 +82,16 @@ def spell_out(text: str) -> str:
     for pattern, words in _REWRITES:
         text = pattern.sub(words, text)
     words = text.split()
+    windows = _windows(words)
+    size = sum(_size(words[start:end]) for start, end in windows)
+    if size > MAX_FIGURE_CHARACTERS:
+        raise InvalidInput(
+            f"the text has {size:,} characters of numbers, money, dates and addresses; at most "
+            f"{MAX_FIGURE_CHARACTERS:,} are read in one request: split it"
+        )
     out: list[str] = []
     done = 0
-    for start, end in _windows(words):
+    for start, end in windows:
         out.extend(words[done:start])
         out.append(_verbalise(" ".join(words[start:end])))
         done = end
@@ -86,15 +102,31 @@ def _windows(words: list[str]) -> list[tuple[int, int]]:
     """Runs of words that need the grammar, one word wider on each side, none overlapping."""
     windows: list[tuple[int, int]] = []
     for place, word in enumerate(words):
-        if not _NEEDS_GRAMMAR.search(word):
+        if len(word) > _LONGEST_WINDOW or not _NEEDS_GRAMMAR.search(word):
             continue
-        start = place if place == 0 or _ENDS_SENTENCE.search(words[place - 1]) else place - 1
-        end = place + 1 if _ENDS_SENTENCE.search(word) else min(place + 2, len(words))
-        if windows and start < windows[-1][1]:
-            windows[-1] = windows[-1][0], end
-        else:
+        start, end = _with_context(words, place)
+        if not windows or windows[-1][1] <= start:
             windows.append((start, end))
+        elif _size(words[windows[-1][0] : end]) <= _LONGEST_WINDOW:
+            windows[-1] = windows[-1][0], end
+        else:  # the word before it has been read as the other's context, or is one itself
+            windows[-1:] = [(windows[-1][0], place), (place, end)]
     return windows
+
+
+def _with_context(words: list[str], place: int) -> tuple[int, int]:
+    start, end = place, place + 1
+    if place > 0 and not _ENDS_SENTENCE.search(words[place - 1]):
+        start = place - 1
+    if end < len(words) and not _ENDS_SENTENCE.search(words[place]):
+        end = place + 2
+    is_short = _size(words[start:end]) <= _LONGEST_WINDOW
+    return (start, end) if is_short else (place, place + 1)
+
+
+def _size(words: list[str]) -> int:
+    """Characters of a run of words, the spaces between them included."""
+    return sum(map(len, words)) + len(words) - 1
 
 
 @lru_cache(maxsize=4096)

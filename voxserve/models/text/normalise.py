@@ -57,7 +57,11 @@ class SpokenText:
 
 
 def normalise(text: str) -> SpokenText:
-    """Writes a text as it is spoken."""
+    """Writes a text as it is spoken.
+
+    Raises:
+        InvalidInput: It holds too many numbers, dates or addresses.
+    """
     line = _words(_one_line(text))
     lowered, unspoken = _letters(line)
     return SpokenText(_tidy(lowered), _notes(unspoken))
@@ -163,8 +167,8 @@ def _tidy(line: str) -> str:
     line = re.sub(r"\s+", " ", line)
     line = re.sub(r" (?=[,.!?;:])", "", line)
     line = re.sub(r"\.(?=[,;:])", "", line)
-    line = re.sub(r"[,;:]*([.!?])[,.!?;:]*", r"\1", line)
-    line = re.sub(r"([,;:])[,;:]+", r"\1", line)
+    line = re.sub(r"([,;:])[,;:]+", r"\1", line)  # before the next, which were slow on long runs
+    line = re.sub(r"[,;:]?([.!?])[,.!?;:]*", r"\1", line)
     line = re.sub(r"([,.!?;:])(?=[a-z])", r"\1 ", line)
     return line.strip(" ,.!?;:'-") + _ending(line) if re.search("[a-z]", line) else ""
 
