@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from voxserve.core.errors import RequestCancelled, VoxserveError
+from voxserve.core.errors import RequestCancelled, RequestRejected, VoxserveError
 from voxserve.core.protocols import AudioChunk, AudioStream, SpeechEngine
 from voxserve.viz.player import Player
 
@@ -83,6 +83,9 @@ class Listening:
             self.player.end(request_id)
         except RequestCancelled:
             self.player.stop(request_id)
+        except RequestRejected as error:
+            self.player.refuse(request_id)
+            self._report(str(error))
         except VoxserveError as error:
             self.player.end(request_id)
             self._report(str(error))

@@ -142,7 +142,15 @@ class Player(anywidget.AnyWidget):
 
     def stop(self, stream: int) -> None:
         """Silences a stream at once and forgets what is queued."""
-        self.send({"type": "stop", "stream": stream})
+        self._give_up({"type": "stop", "stream": stream})
+
+    def refuse(self, stream: int) -> None:
+        """Says in its row that a stream gets no sound at all."""
+        self._give_up({"type": "stop", "stream": stream, "state": "refused"})
+
+    def _give_up(self, message: dict[str, Any]) -> None:
+        stream = message["stream"]
+        self.send(message)
         with self._lock:
             if stream in self.heard:
                 self._finish(stream)

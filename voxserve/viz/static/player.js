@@ -38,7 +38,7 @@ export default () => {
       if (!isOurs() || !sound) return;
       if (message.type === "pcm") receive(model, message, buffers[0]);
       else deliver(model, message);
-      if (message.type === "stop") note(message.stream, { state: "stopped", buffered_s: 0 });
+      if (message.type === "stop") note(message.stream, { state: message.state ?? "stopped", buffered_s: 0 });
       repaint();
     };
     const onPage = () => {

@@ -1,7 +1,7 @@
 // What one view of the player shows: a row for each stream with its sound, mute and solo.
 
 /** States of a stream that sounds no more. */
-export const OVER = ["played", "stopped"];
+export const OVER = ["played", "stopped", "refused"];
 
 /** Whether a stream is heard: any solo silences the streams without one. */
 export function isAudible(stream, muted, solo) {
@@ -17,6 +17,7 @@ export function toggled(list, stream) {
 export function streamWords(heard, serverStalls) {
   if (!heard) return "";
   const { state, played_s, underruns } = heard;
+  if (state === "refused") return state; // nothing of it could stall
   const silent = underruns ? `, ${heard.silent_s.toFixed(2)} s silent` : "";
   const played = played_s ? ` ${played_s.toFixed(1)} s` : "";
   const hasBuffer = state === "playing" || state === "filling";
