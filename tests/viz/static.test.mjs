@@ -156,6 +156,8 @@ test("the inspected figure tells met, missed and stalled deadlines apart", () =>
   assert.equal(counts["deadline missed"], 1);
   assert.equal(counts["server stall"], 1);
   assert.match(chunkText(chunks[1], SCHEMA).at(-1), /late by 500 ms/);
+  const queued = { ...chunks[1], ready_s: 1, head_s: 3, launched_s: 3.25, delivered_s: 3.5 };
+  assert.match(chunkText(queued, SCHEMA)[2], /waited 250 ms/); // behind its predecessor is no wait
 });
 
 function pcm(count, first = 0) {
@@ -287,4 +289,5 @@ test("a stream's row tells server and listener stalls apart", () => {
   assert.equal(streamWords({ ...heard, state: "played", underruns: 0 }, 0), "played 1.0 s · ▼ 0 ▽ 0");
   const waiting = { state: "waiting", played_s: 0, buffered_s: 0, underruns: 0, silent_s: 0 };
   assert.equal(streamWords(waiting, 0), "waiting · ▼ 0 ▽ 0");
+  assert.equal(streamWords({ ...waiting, state: "refused" }, 0), "refused");
 });

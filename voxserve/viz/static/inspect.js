@@ -102,7 +102,7 @@ export function chunkText(c, schema) {
   return [
     `<b>request ${c.request_id}, chunk ${c.index}</b> (${c.num_frames} frames${last})`,
     `${schema.urgencies[c.urgency]}: ${schema.reasons[c.reason]}${promoted}`,
-    `waited ${seconds(c.launched_s - c.ready_s)}, decoded in ${seconds(c.delivered_s - c.launched_s)}`,
+    `waited ${seconds(c.launched_s - Math.max(c.ready_s, c.head_s))}, decoded in ${seconds(c.delivered_s - c.launched_s)}`,
     due ? (spare >= 0 ? `in time by ${seconds(spare)}` : `late by ${seconds(-spare)}`) : "nobody listens",
   ];
 }
