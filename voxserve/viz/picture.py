@@ -177,23 +177,21 @@ def _slack(canvas: Raster, view: _View, chunks: list[ChunkLife], margin_s: float
     canvas.text(_LEFT - 8, zero + 4, "0", view.faint, "right")
     label = f"margin {1000 * margin_s:.0f} ms"
     canvas.text(_LEFT - 8, _slack_y(margin_s) - 3, label, view.faint, "right")
-    for kind, x, y in dict.fromkeys(_slack_marks(view, chunks)):  # each place once
-        if kind == "late":
-            canvas.triangle(x, y, 5, STALL)
-        elif kind == "urgent":
-            canvas.diamond(x, y, 4, URGENT)
+    for is_urgent, is_past, x, y in dict.fromkeys(_slack_marks(view, chunks)):  # each place once
+        if is_urgent:
+            canvas.diamond(x, y, 4, STALL if is_past else URGENT)
         else:
-            canvas.disc(x, y, 2.5, CODEC)
+            canvas.disc(x, y, 2.5, STALL if is_past else CODEC)
 
 
-def _slack_marks(view: _View, chunks: list[ChunkLife]) -> Iterator[tuple[str, int, int]]:
+def _slack_marks(view: _View, chunks: list[ChunkLife]) -> Iterator[tuple[bool, bool, int, int]]:
     for c in chunks:
         if c.slack_s is None or c.launched_s is None:
             continue
         x = view.x(c.launched_s)
         if _LEFT <= x <= _RIGHT:
-            kind = "urgent" if c.urgency is Urgency.URGENT else "background"
-            yield "late" if c.slack_s < 0.0 else kind, round(x), round(_slack_y(c.slack_s))
+            is_urgent = c.urgency is Urgency.URGENT
+            yield is_urgent, c.slack_s < 0.0, round(x), round(_slack_y(c.slack_s))
 
 
 def _slack_y(slack_s: float) -> float:

@@ -179,9 +179,9 @@ function drawSlack(g, box, chunks, view, theme) {
     if (!Number.isFinite(c.slack_s)) continue;
     const x = xOf(box, view, c.launched_s);
     const y = slackY(box, range, c.slack_s);
-    if (c.slack_s < 0) triangle(g, x, y, 5, COLOURS.stall, true);
-    else if (c.urgency === 0) diamond(g, x, y, isDense ? 3 : 5, COLOURS.urgent);
-    else disc(g, x, y, isDense ? 1.6 : 3.2, COLOURS.codec);
+    const late = c.slack_s < 0 ? COLOURS.stall : null; // no triangle: not every late chunk is a stall
+    if (c.urgency === 0) diamond(g, x, y, isDense ? 3 : 5, late ?? COLOURS.urgent);
+    else disc(g, x, y, isDense && !late ? 1.6 : 3.2, late ?? COLOURS.codec);
   }
   g.globalAlpha = 1;
 }

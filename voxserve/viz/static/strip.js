@@ -1,7 +1,7 @@
 // The strip below the lanes: every running request's next chunk by its slack now, against the
 // urgency margin. Shape and colour tell its class, filling tells how far it is.
 import { COLOURS } from "./colours.js";
-import { diamond, disc, line, triangle } from "./shapes.js";
+import { diamond, disc, line } from "./shapes.js";
 import { seconds, stripMarks, stripX } from "./tracks.js";
 
 const TICKS_S = [-0.5, 0, 0.2, 0.5, 1, 2, 4, 8];
@@ -28,20 +28,31 @@ export function drawStrip(g, box, live, view, theme) {
   line(g, margin, y, margin, y + h);
   g.restore();
   drawScale(g, box, live, theme);
-  g.textBaseline = "top";
-  g.fillStyle = theme.faint;
-  g.textAlign = "left";
-  g.fillText("will be late", box.left + 4, y + 3);
-  if (margin - zero > 44) g.fillText("urgent", zero + 4, y + 3);
-  g.fillText(`margin ${Math.round(view.margin * 1000)} ms`, margin + 4, y + 3);
   for (const mark of stripMarks(box, live)) drawMark(g, mark);
+  g.textBaseline = "top";
+  g.textAlign = "left";
+  drawLabel(g, "will be late", box.left + 4, y + 3, theme);
+  if (margin - zero > 44) drawLabel(g, "urgent", zero + 4, y + 3, theme);
+  drawLabel(g, `margin ${Math.round(view.margin * 1000)} ms`, margin + 4, y + 3, theme);
+}
+
+/** Over the marks, with an outline that keeps it readable there. */
+function drawLabel(g, text, x, y, theme) {
+  g.save();
+  g.lineWidth = 3;
+  g.lineJoin = "round";
+  g.strokeStyle = theme.paper;
+  g.strokeText(text, x, y);
+  g.fillStyle = theme.text;
+  g.fillText(text, x, y);
+  g.restore();
 }
 
 function drawMark(g, { x, y, row }) {
   const solid = row.stage > 0;
-  if (row.slack_s < 0) triangle(g, x, y, 4.5, COLOURS.stall, solid);
-  else if (row.is_urgent) diamond(g, x, y, 5, COLOURS.urgent, solid);
-  else disc(g, x, y, 3.6, COLOURS.codec, solid);
+  const late = row.slack_s < 0 ? COLOURS.stall : null; // no triangle: that is a stall
+  if (row.is_urgent) diamond(g, x, y, 5, late ?? COLOURS.urgent, solid);
+  else disc(g, x, y, 3.6, late ?? COLOURS.codec, solid);
   if (row.stage === 2) disc(g, x, y, 1.3, "#fff");
 }
 
