@@ -105,8 +105,9 @@ def header_html(engine: SpeechEngine, stats: EngineStats, lateness_s: float) -> 
     busy = ""
     if max(lateness_s, stats.kernel_delay_s) > BUSY_S:
         busy = '<span class="vs-badge vs-busy" title="Numbers come late">kernel busy</span>'
+    what = html.escape(f"{engine.model_name} on {engine.device_name}")
     return (
-        f"<b>voxserve</b> {html.escape(engine.model_name)} on {html.escape(engine.device_name)}"
+        f'<b>voxserve</b> <span class="vs-what" title="{what}">{what}</span>'
         f'<span class="vs-badge vs-state-{html.escape(state)}">{html.escape(stats.state)}</span>'
         f"{busy}"
     )
