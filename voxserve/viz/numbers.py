@@ -56,16 +56,16 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
             f"p90 {duration(p90)} · {target}",
             numbers.ttfa_p50_s,
             p90 is not None and p90 > ttfa_target_s,
-            "Time to first audio: request made to first samples delivered.",
+            f"Time to first audio: request made to first samples delivered, {window}.",
         ),
         Tile(
             "stalls",
             "Stalled requests",
             str(numbers.num_stalled),
-            f"{numbers.stall_s:.2f} s of silence",
+            f"{numbers.stall_s:.1f} s of silence, {window}",
             float(numbers.num_stalled),
             numbers.num_stalled > 0,
-            "Requests whose audio ran out for 10 ms or more in all (server side).",
+            f"Requests whose audio ran out for 10 ms or more in all (server side), {window}.",
         ),
         Tile(
             "attainment",
@@ -74,7 +74,7 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
             f"goodput {numbers.goodput_rps:.2f}/s",
             share,
             share is not None and share < 0.9,
-            "Share of requests that ended with TTFA in target and no stall.",
+            f"Share of the requests that ended in the {window} with TTFA in target and no stall.",
         ),
         Tile(
             "running",
@@ -101,7 +101,7 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
             f"codec batch {_mean(numbers.codec_batch)}",
             codec_busy,
             busy[LaneName.BACKGROUND] > 0.97,
-            f"Background + urgent lane, last 2 s. Stalls and TTFA: {window}.",
+            "Share of the last 2 s with work running: background + urgent lane.",
         ),
     ]
 

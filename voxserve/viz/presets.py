@@ -37,8 +37,9 @@ def presets(prepared: Prepared, start: Settings) -> list[Preset]:
     paper |= {"lane_mode": "partitioned_urgent", "admission": "deadline_aware"}
     if PAPER_SPLIT in prepared.splits:
         paper["sm_split"] = PAPER_SPLIT
+    lesson = "Every setting as it was when the workbench opened; the load stays."
     offered = [
-        Preset("As started", "Every setting as it was when the workbench opened.", base),
+        Preset("As started", lesson, base),
         Preset("Paper default", "Three lanes, urgency margin 100 ms, batches of 8 chunks.", paper),
     ]
     if "partitioned" in core.LANE_MODES:

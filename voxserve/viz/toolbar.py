@@ -114,6 +114,7 @@ class Toolbar:
     def _save(self, change: dict[str, Any]) -> None:
         if change["new"]:
             self.save.value = ""
+            self._tell("Saving …")  # a long trace takes seconds
             name = time.strftime(f"voxserve-%Y%m%d-%H%M%S{change['new']}")
             path = export.save(self.engine, name)
             self._tell(f"Saved as <code>{html.escape(str(path))}</code> beside the notebook.")
@@ -125,5 +126,5 @@ def _button(text: str, icon: str, tooltip: str) -> Any:
 
 def _menu(options: list[tuple[str, str]], tooltip: str) -> Any:
     return ipywidgets.Dropdown(
-        options=options, value="", tooltip=tooltip, layout={"width": "118px"}
+        options=options, value="", tooltip=tooltip, layout={"width": "100px"}
     )

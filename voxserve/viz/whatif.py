@@ -79,7 +79,7 @@ class WhatIf:
             for name, cells in rows.items()
         )
         heads = "".join(f"<th>{name}" for name in measured)
-        guessed = f", {self.num_guessed} lengths guessed" if self.num_guessed else ""
+        guessed = f", {self.num_guessed} still running: lengths guessed" if self.num_guessed else ""
         return (
             f'<table class="vs-table"><tr><th>{heads}</tr>{body}</table>'
             f"{html.escape(changed or 'nothing changed')} · {self.after.num_requests} requests"

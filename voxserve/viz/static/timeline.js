@@ -81,7 +81,7 @@ export default () => {
     el.innerHTML = `
       <div class="vs-bar"><span class="vs-legend"></span>
         <button class="vs-haunt jupyter-button" aria-pressed="true" hidden
-          title="Show what would have been (G)">Ghosts</button>
+          title="Show what would have been (G)">Ghost lanes</button>
         <button class="vs-zoom jupyter-button" hidden
           title="This moment as a figure to zoom">Zoom</button>
         <button class="vs-freeze jupyter-button" aria-pressed="false" title="Stand still and zoom (Space)"></button></div>
