@@ -254,7 +254,7 @@ def test_stored_runs_become_the_table(tmp_path: Path):
     ]
     assert (capacity.value, capacity.must, capacity.aim) == (102.0, 80.0, 150.0)
     assert capacity.verdict() == "must"
-    assert rows["capacity at 99% over that of two_streams, same chunks"].value == 2.0
+    assert rows["capacity at 99% over that of two_streams, runs of 60 s"].value == 2.0
     assert rows["idle TTFA, first chunk of 10 frames, median"].verdict() == "aim"
     assert any("256 requests held running, no arrivals, p99" in name for name in rows)
     assert any(name.startswith("completed at 112 req/s offered") for name in rows)

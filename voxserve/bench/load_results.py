@@ -128,7 +128,7 @@ def save_traces(store: Path, picked: Sequence[str], folder: Path) -> list[Path]:
 
 
 def _revision(made: dict[str, Any]) -> str:
-    return str(made.get("git_revision") or made.get("revision") or "")
+    return str(made.get("revision") or made.get("git_revision") or "")  # as told, or as found
 
 
 def _readable(report: dict[str, Any]) -> str:

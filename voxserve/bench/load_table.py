@@ -125,7 +125,7 @@ class Measured:
         fails_rps = min(rates, default=math.inf)
         rps = _short_capacity(self.short, float(limit), fails_rps) if self.short else 0.0
         fails = (
-            f"no longer one holds it, {fails_rps:g} fails" if rates else "no longer one was made"
+            f"no longer run holds it, {fails_rps:g} fails" if rates else "no longer run was made"
         )
         seconds = self.short["configuration"]["seconds"] if self.short else 0.0
         return Capacity(rps, f"1 seed of {seconds:g} s, {fails}" if rps else fails)
@@ -179,10 +179,16 @@ def _ratio(found: Sequence[Measured]) -> list[Figure]:
             own = item.capacity(limit)
             told = f"two_streams at {float(limit):.0%} ({own.told})"
             rows.append(Figure(f"capacity, {told}", own.rps or None, "req/s", better="higher"))
-            ours = max((other.capacity(limit).rps for other in usual), default=0.0)
-            if own.rps and ours:
-                label = f"capacity at {float(limit):.0%} over that of two_streams, same chunks"
-                rows.append(Figure(label, ours / own.rps, "x", must, aim, better="higher"))
+            if item.long is not None:  # runs of one length against each other
+                ours, length = [other.capacity(limit).rps for other in usual], item.long
+            else:
+                short = [other.short for other in usual if other.short is not None]
+                ours = [_short_capacity(report, float(limit), math.inf) for report in short]
+                length = item.short
+            if own.rps and any(ours) and length is not None:
+                seconds = f"runs of {length['configuration']['seconds']:g} s"
+                label = f"capacity at {float(limit):.0%} over that of two_streams, {seconds}"
+                rows.append(Figure(label, max(ours) / own.rps, "x", must, aim, better="higher"))
     return rows
 
 
