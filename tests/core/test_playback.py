@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voxserve.core.playback import Playback, next_deadlines_s, stalls_s
+from voxserve.core.playback import Playback, deliver_batch
 
 
 def test_a_late_chunk_stalls_and_moves_the_clock() -> None:
@@ -55,8 +55,7 @@ def test_arrays_follow_the_scalar_clock(gaps: list[tuple[float, float]]) -> None
     for gap_s, length_s in gaps:
         now_s += gap_s
         audio_s = np.array([length_s])
-        stall_s = stalls_s(now_s, deadline_s, is_playing & (audio_s > 0.0))
-        deadline_s = next_deadlines_s(now_s, audio_s, deadline_s, is_playing)
+        stall_s, deadline_s = deliver_batch(now_s, audio_s, deadline_s, is_playing)
         is_playing |= audio_s > 0.0
         assert player.deliver(now_s, length_s) == stall_s[0]
         assert player.deadline_s == deadline_s[0]

@@ -2,8 +2,8 @@
 
 Chunk i lasts a_i seconds and is delivered at t_i. It starts playing at p_1 = t_1 and
 p_i = max(t_i, p_{i-1} + a_{i-1}); its deadline is d_i = p_{i-1} + a_{i-1}, the moment the audio
-delivered before it runs out, and its stall max(0, t_i - d_i). The functions take a batch of
-chunks; `Playback` follows one stream.
+delivered before it runs out, and its stall max(0, t_i - d_i). `Playback` follows one stream,
+`deliver_batch` moves many at once.
 """
 
 from __future__ import annotations
@@ -22,39 +22,31 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
-def stalls_s(delivered_s: float, deadline_s: FloatArray, is_playing: BoolArray) -> FloatArray:
-    """Stall of each chunk delivered at `delivered_s`; a first chunk cannot stall.
-
-    Args:
-        delivered_s: Delivery time of all rows.
-        deadline_s: [rows] float64, when the audio delivered before runs out.
-        is_playing: [rows] bool, whether audio was delivered before.
-    """
-    return np.maximum(delivered_s - deadline_s, 0.0) * is_playing
-
-
-def next_deadlines_s(
+def deliver_batch(
     delivered_s: float, audio_s: FloatArray, deadline_s: FloatArray, is_playing: BoolArray
-) -> FloatArray:
-    """Deadline of the chunk after each one delivered now.
+) -> tuple[FloatArray, FloatArray]:
+    """`Playback.deliver` for one chunk of each of several streams, delivered together.
 
-    A chunk without samples (all cut as leading silence) leaves the clock as it is: it neither
-    starts playback nor ends a pause.
+    A first chunk cannot stall. A chunk without samples (all cut as leading silence) leaves the
+    clock as it is: it neither starts playback nor ends a pause.
 
     Args:
         delivered_s: Delivery time of all rows.
         audio_s: [rows] float64, length of the samples delivered.
-        deadline_s: [rows] float64, this chunk's own deadline.
+        deadline_s: [rows] float64, when the audio delivered before runs out.
         is_playing: [rows] bool, whether audio was delivered before.
+
+    Returns:
+        [rows] float64 each: the chunks' stalls, and the deadlines of the chunks after them.
     """
+    late_s: FloatArray = np.maximum(delivered_s - deadline_s, 0.0, dtype=np.float64)
     start_s: FloatArray = np.maximum(deadline_s, delivered_s, dtype=np.float64)
-    if np.count_nonzero(is_playing) < len(is_playing):
-        start_s = np.where(is_playing, start_s, delivered_s)
-    start_s += audio_s
-    is_silent = audio_s <= 0.0
-    if np.count_nonzero(is_silent):
-        return np.where(is_silent, deadline_s, start_s)
-    return start_s
+    is_audible = audio_s > 0.0
+    goes_on = is_playing & is_audible
+    if np.count_nonzero(goes_on) == len(goes_on):  # nearly every batch
+        return late_s, start_s + audio_s
+    start_s = np.where(is_playing, start_s, delivered_s)
+    return late_s * goes_on, np.where(is_audible, start_s + audio_s, deadline_s)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from voxserve.core.jobs import (
     HeardElsewhere,
     JobKind,
 )
-from voxserve.core.playback import FloatArray, next_deadlines_s, stalls_s
+from voxserve.core.playback import FloatArray, deliver_batch
 from voxserve.core.request import RequestState
 from voxserve.sched.board import Board, InFlight
 from voxserve.sched.life import end, release
@@ -108,17 +108,18 @@ def _deliver(
     table, slots = board.table, chunks.slot
     audio_s = num_samples / board.sample_rate_hz
     deadline_s, stall_s = _play(board, now_s, slots, audio_s)
-    table.num_done[slots] += 1
-    table.done_frames[slots] += chunks.num_frames
+    num_done = chunks.index + 1
+    table.num_done[slots] = num_done
+    table.done_frames[slots] = chunks.first_frame + chunks.num_frames
     board.delivered.append((now_s, int(np.add.reduce(chunks.num_frames))))
     board.notices.append(ChunksDelivered(chunks, num_samples, deadline_s, stall_s))
     if board.record is not None and lives is not None:
         lives.delivered_s, lives.audio_s, lives.stall_s = now_s, audio_s, stall_s
         board.record(lives)
-    is_behind = table.num_ready[slots] > table.num_done[slots]
+    is_behind = table.num_ready[slots] > num_done
     if np.count_nonzero(is_behind):
         make_heads(board, now_s, slots[is_behind])
-    over: list[int] = slots[table.has_ended[slots] & ~is_behind].tolist()
+    over: list[int] = slots[table.has_ended[slots] > is_behind].tolist()  # ended, nothing left
     for slot in over:
         end(board, now_s, _owner(board, slot), RequestState.DONE)
 
@@ -129,25 +130,25 @@ def _play(
     """Moves the playback clocks on; returns the chunks' own deadlines and stalls."""
     table = board.table
     deadline_s, is_playing = table.deadline_s[slots], table.is_playing[slots]
-    has_listener = table.has_listener[slots]
-    is_audible = audio_s > 0.0
-    stall_s = stalls_s(now_s, deadline_s, is_playing & is_audible)
-    next_s = next_deadlines_s(now_s, audio_s, deadline_s, is_playing)
-    if np.count_nonzero(has_listener) < len(slots):
-        next_s = np.where(has_listener, next_s, np.inf)
+    stall_s, next_s = deliver_batch(now_s, audio_s, deadline_s, is_playing)
+    if np.count_nonzero(is_playing) < len(slots):
+        next_s = np.where(table.has_listener[slots], next_s, np.inf)
+        _start_playing(board, now_s, slots[(audio_s > 0.0) & ~is_playing])
     due_s = next_s
     if table.has_reports:  # nobody's deadlines are corrected before the first report
         correction_s = np.zeros(len(slots))
-        is_corrected = is_playing & has_listener  # elsewhere both can be infinite
+        is_corrected = is_playing & table.has_listener[slots]  # elsewhere both can be infinite
         np.subtract(table.due_s[slots], deadline_s, out=correction_s, where=is_corrected)
         due_s = next_s + correction_s
     table.deadline_s[slots] = next_s
     table.due_s[slots] = due_s
-    starts = slots[is_audible > is_playing]
-    if len(starts):
-        table.is_playing[starts] = True
-        board.services += [(now_s, now_s - at_s) for at_s in table.opened_s[starts].tolist()]
     return deadline_s, stall_s
+
+
+def _start_playing(board: Board, now_s: float, slots: IntArray) -> None:
+    table = board.table
+    table.is_playing[slots] = True
+    board.services += [(now_s, now_s - at_s) for at_s in table.opened_s[slots].tolist()]
 
 
 def _owner(board: Board, slot: int) -> ActiveRequest:

@@ -90,8 +90,8 @@ class Overload:
             is_urgent: [chunks] bool, their class.
         """
         self._forget(heads.now_s)
-        is_steady = index >= self._board.table.ramp_length[heads.slots]
-        is_steady &= (heads.due_s != np.inf) & ~heads.is_first
+        has_started = index >= self._board.table.ramp_length[heads.slots]
+        is_steady = (has_started > heads.is_first) & (heads.due_s != np.inf)
         count = int(np.count_nonzero(is_steady))
         if count:
             urgent = int(np.count_nonzero(is_urgent & is_steady))

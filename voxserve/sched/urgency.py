@@ -48,8 +48,7 @@ class UrgencyPolicy(Policy):
 
     def decode_keys(self, view: RunningView) -> FloatArray:
         """Least slack first; lost requests after savable ones, but nobody waits over 1 s."""
-        keys = view.slack_s.copy()
-        np.minimum(keys, _LAST, out=keys)
+        keys: FloatArray = np.minimum(view.slack_s, _LAST, dtype=np.float64)
         lost = (keys < 0.0).nonzero()[0]
         keys[lost] += 2 * _LAST
         overdue = (view.unserved_s >= MAX_UNSERVED_S).nonzero()[0]
