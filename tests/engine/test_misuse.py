@@ -6,13 +6,16 @@ import asyncio
 import os
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from fake_model import FakeModel, expected_pcm
 
 from voxserve.core.errors import EngineStopped, InvalidInput, InvalidSetting, VoxserveError
+from voxserve.core.workload import find
 from voxserve.engine import engine as engine_module
+from voxserve.engine.mailbox import Mailbox
 from voxserve.models.base import Sampling, SpeechOptions
 
 LONG = "word " * 60
@@ -98,10 +101,10 @@ def test_a_report_that_is_no_number_stays_with_its_caller(make):
     engine = make(FakeModel(step_s=0.002))
     stream = engine.stream(LONG, seed=1)
     next(stream)
-    for wrong in (None, "soon"):
-        with pytest.raises((TypeError, ValueError)):
+    for wrong in (None, "soon", True):
+        with pytest.raises(InvalidInput, match="buffered_s"):
             engine.report_listener(stream.request_id, wrong)
-        with pytest.raises((TypeError, ValueError)):
+        with pytest.raises(InvalidInput, match="buffered_s"):
             stream.report(wrong)
     stream.report(float("nan"))
     assert (stream.read().pcm == expected_pcm(LONG, seed=1)).all()
@@ -158,3 +161,48 @@ def _told_in_the_child(engine, stream) -> int:
     engine.stop()
     stream.close()
     return told if engine.wait(1.0) and not engine.is_running else 0
+
+
+@pytest.mark.parametrize("wrong", ["x", [], {}, True, object()])
+def test_an_argument_that_is_no_number_stays_with_its_caller(make, wrong):
+    engine = make()
+    request = engine.prepare(next(find("words:5").utterances(0)), np.int64(1))
+    for act in (
+        lambda: engine.cancel(wrong),
+        lambda: engine.wait(wrong),
+        lambda: engine.turns(wrong),
+        lambda: engine.report_listener(wrong, 0.1),
+        lambda: engine.prepare(wrong, 1),
+        lambda: engine.prepare(next(find("words:5").utterances(0)), wrong),
+        lambda: engine.submit(request, Mailbox(), wrong),
+        lambda: engine.submit(request, wrong, 0.0),
+        lambda: engine.submit(wrong, Mailbox(), 0.0),
+        lambda: engine.say("one", on_chunk=wrong or "x"),
+    ):
+        with pytest.raises(InvalidInput):
+            act()
+    assert engine.submit(request, Mailbox(), np.float32(engine.now_s())) >= 0
+    assert engine.wait(20.0)
+    assert engine.wait(float("inf"))
+    assert engine.wait(-1)
+    assert engine.stats().state == "running"
+
+
+def test_a_second_reader_is_told_and_the_first_loses_nothing(make):
+    engine = make(FakeModel(step_s=0.002))
+
+    async def read_twice():
+        stream = engine.astream(LONG, seed=5)
+        return await asyncio.gather(stream.read(), stream.read(), return_exceptions=True)
+
+    audio, told = asyncio.run(read_twice())
+    assert isinstance(told, InvalidInput)
+    assert "stream for each reader" in str(told)
+    assert (audio.pcm == expected_pcm(LONG, seed=5)).all()
+
+    stream = engine.stream(LONG, seed=5)
+    with ThreadPoolExecutor() as pool:
+        reads = [pool.submit(stream.read) for _ in range(2)]
+    ends = [read.exception() or read.result() for read in reads]
+    assert any(isinstance(end, InvalidInput) for end in ends)
+    assert (stream.audio().pcm == expected_pcm(LONG, seed=5)).all()

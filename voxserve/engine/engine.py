@@ -21,6 +21,7 @@ from voxserve.core.protocols import EngineStats
 from voxserve.core.settings import Settings, Split
 from voxserve.core.workload import Utterance, Workload
 from voxserve.engine import registry
+from voxserve.engine.arguments import finite, number, seconds, whole
 from voxserve.engine.audio import Audio
 from voxserve.engine.build import Built, build_executor
 from voxserve.engine.clock import MonotonicClock
@@ -211,6 +212,8 @@ class Engine:
             RequestError: It was cancelled, refused or failed.
             EngineStopped, EngineFailed: The engine ended.
         """
+        if on_chunk is not None and not callable(on_chunk):
+            raise InvalidInput(f"on_chunk {on_chunk!r} cannot be called with a chunk")
         with self.stream(text, listener=listener, **options) as stream:
             for chunk in stream:
                 if on_chunk is not None:
@@ -244,15 +247,25 @@ class Engine:
         return await self.astream(text, **{"listener": False, **options}).read()
 
     def cancel(self, request_id: int) -> bool:
-        """Cancels a request; its reader gets `RequestCancelled`. False when it has ended."""
+        """Cancels a request; its reader gets `RequestCancelled`. False when it has ended.
+
+        Raises:
+            InvalidInput: Not a request's number.
+        """
+        request_id = whole("request_id", request_id)
         if not self._service.is_active(request_id):
             return False
         self._service.tell(Cancel(request_id))
         return True
 
     def report_listener(self, request_id: int, buffered_s: float) -> None:
-        """Tells the scheduler how much audio a real player of a request still has to play."""
-        self._service.tell(ListenerReport(int(request_id), float(buffered_s)))
+        """Tells the scheduler how much audio a real player of a request still has to play.
+
+        Raises:
+            InvalidInput: Not numbers.
+        """
+        report = ListenerReport(whole("request_id", request_id), number("buffered_s", buffered_s))
+        self._service.tell(report)
 
     # --- background load ---------------------------------------------------------------------
 
@@ -285,9 +298,11 @@ class Engine:
         """A workload's utterance as a request for `submit`; its length fixed where that is so.
 
         Raises:
-            InvalidInput: The model cannot speak a text of this length.
+            InvalidInput: Not an utterance, or the model cannot speak a text of this length.
         """
-        return self._open_intake().prepare_utterance(utterance, seed)
+        if not isinstance(utterance, Utterance):
+            raise InvalidInput(f"{utterance!r} is not a workload's utterance")
+        return self._open_intake().prepare_utterance(utterance, whole("seed", seed))
 
     def submit(self, request: PreparedRequest, sink: Sink, arrival_s: float) -> int:
         """Makes a prepared request; for load clients, which read many streams on one thread.
@@ -299,8 +314,15 @@ class Engine:
 
         Returns:
             Its id.
+
+        Raises:
+            InvalidInput: Not from `prepare`, nothing that takes chunks, or no time.
         """
-        return self._open_intake().submit(request, sink, arrival_s)
+        if not hasattr(request, "pieces"):
+            raise InvalidInput(f"{request!r} is not a request from prepare()")
+        if not callable(getattr(sink, "put", None)):
+            raise InvalidInput(f"{sink!r} takes no chunks: a sink has put(item)")
+        return self._open_intake().submit(request, sink, finite("arrival_s", arrival_s))
 
     def _load_words(self) -> str:
         load = self._load
@@ -360,12 +382,12 @@ class Engine:
         """How long the serving thread needed to act, for its last turns that launched jobs.
 
         Args:
-            last: How many turns; all that are kept when None.
+            last: How many turns; all that are kept when None, or when there are fewer.
 
         Returns:
             [turns, 2]: seconds, requests that were active.
         """
-        return self._monitor.turns(self._monitor.num_turns if last is None else last)
+        return self._monitor.turns(self._monitor.num_turns if last is None else whole("last", last))
 
     @property
     def num_turns(self) -> int:
@@ -378,7 +400,7 @@ class Engine:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until nothing is being spoken; False when `timeout_s` passed first."""
-        return self._service.wait_idle(timeout_s)
+        return self._service.wait_idle(seconds("timeout_s", timeout_s))
 
     async def await_idle(self) -> None:
         """`wait` for event loops: the notebook stays responsive meanwhile."""

@@ -8,10 +8,11 @@ import weakref
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
-from voxserve.core.errors import RequestCancelled, RequestFailed, RequestRejected
+from voxserve.core.errors import InvalidInput, RequestCancelled, RequestFailed, RequestRejected
 from voxserve.core.jobs import Cancel, ListenerReport, RequestEnded
 from voxserve.core.request import FinishReason, RequestState
 from voxserve.engine import abandon
+from voxserve.engine.arguments import number
 from voxserve.engine.audio import Audio
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk, Mailbox
@@ -52,6 +53,7 @@ class Reader:
         self._keep_alive = keep_alive
         self._mailbox = Mailbox()
         self._is_over = False
+        self._reading = threading.Lock()  # whoever waits for the next chunk
         self._known_end: FinishReason | None = None
         self._streamed: StreamedText | None = None
         self.arrival_s = intake.clock.now_s()
@@ -62,6 +64,13 @@ class Reader:
         self.seed = 0
         self.notes: tuple[str, ...] = ()
         self.request_id = -1
+
+    def _read_alone(self) -> None:
+        if not self._reading.acquire(blocking=False):
+            raise InvalidInput(
+                f"request {self.request_id} is being read by another thread or task: "
+                "make a stream for each reader"
+            )
 
     def _prepare(self) -> Any:
         self._streamed = self._intake.stream_text(self._source)
@@ -96,7 +105,7 @@ class Reader:
 
     def report(self, buffered_s: float) -> None:
         """Tells the scheduler how much audio a real player still has to play."""
-        self._intake.service.tell(ListenerReport(self.request_id, float(buffered_s)))
+        self._intake.service.tell(ListenerReport(self.request_id, number("buffered_s", buffered_s)))
 
     def audio(self) -> Audio:
         """What was read so far, as one utterance."""
@@ -157,6 +166,7 @@ class Stream(Reader):
         return self
 
     def __next__(self) -> DeliveredChunk:
+        self._read_alone()  # outside: a second reader must not cancel what the first one reads
         try:
             while not self._is_over:
                 chunk = self._take()
@@ -167,6 +177,8 @@ class Stream(Reader):
         except BaseException:  # an interrupt must not leave the request running unheard
             self.cancel()
             raise
+        finally:
+            self._reading.release()
         raise StopIteration
 
     def read(self) -> Audio:
@@ -200,6 +212,7 @@ class AsyncStream(Reader):
         return self
 
     async def __anext__(self) -> DeliveredChunk:
+        self._read_alone()
         try:
             if not self._is_open and not self._is_over:
                 await self._open()
@@ -213,6 +226,8 @@ class AsyncStream(Reader):
         except BaseException:  # task cancellation included
             self.cancel()
             raise
+        finally:
+            self._reading.release()
         raise StopAsyncIteration
 
     async def _open(self) -> None:

@@ -72,7 +72,7 @@ class StreamedText:
                     return
                 service.add_text(request_id, self._feed.push(self._checked(piece)), False)
             service.add_text(request_id, self._feed.finish(), True)
-        except Exception as error:  # border: the user's generator
+        except BaseException as error:  # border: the user's generator, and no end would come
             service.tell(Fail(request_id, f"its text broke off: {type(error).__name__}: {error}"))
 
     def _checked(self, piece: str) -> str:
