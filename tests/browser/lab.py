@@ -45,6 +45,15 @@ IN_KERNEL = """async ([code, expression]) => {
   return (await kernel.requestExecute({ ...request, store_history: false }).done).content;
 }"""
 
+# For a page's start: how many audio contexts it makes.
+COUNT_CONTEXTS = """
+window.audioContexts = 0;
+const Real = window.AudioContext;
+window.AudioContext = class extends Real {
+  constructor(options) { super(options); window.audioContexts += 1; }
+};
+"""
+
 
 def chromium() -> str | None:
     """Path of the system's browser, if there is one."""

@@ -19,14 +19,12 @@ engine = FakeEngine({arguments})
 workbench = Workbench(engine, tap=True, text="one two three four five six seven eight")
 workbench
 """
-COUNT_CONTEXTS = """
-window.audioContexts = 0;
-const Real = window.AudioContext;
-window.AudioContext = class extends Real {
-  constructor(options) { super(options); window.audioContexts += 1; }
-};
-"""
-NO_WORKLET = "Object.defineProperty(AudioContext.prototype, 'audioWorklet', { value: undefined });"
+NO_WORKLET = {
+    "plain http": """Object.defineProperty(
+        AudioContext.prototype, 'audioWorklet', { value: undefined });""",
+    "no scripts from blobs": """
+        AudioWorklet.prototype.addModule = () => Promise.reject(new Error('forbidden'));""",
+}
 HEARD_ALL = (
     "bool(workbench.player.heard) and all(h.is_done for h in workbench.player.heard.values())"
 )
@@ -87,10 +85,11 @@ def test_a_late_chunk_is_heard_as_a_stall_and_every_sample_still_comes(
     )
 
 
+@pytest.mark.parametrize("why", NO_WORKLET)
 def test_without_a_worklet_buffer_sources_play_the_same_samples(
-    page: lab.Page, open_bench: Callable[..., str]
+    page: lab.Page, open_bench: Callable[..., str], why: str
 ) -> None:
-    page.add_init_script(NO_WORKLET)
+    page.add_init_script(NO_WORKLET[why])
     open_bench(page, "fallback")
     _speak(page)
     lab.until(page, HEARD_ALL)
@@ -101,7 +100,7 @@ def test_without_a_worklet_buffer_sources_play_the_same_samples(
 def test_two_views_and_two_tabs_sound_once(
     browser: lab.BrowserContext, page: lab.Page, open_bench: Callable[..., str], port: int
 ) -> None:
-    page.add_init_script(COUNT_CONTEXTS)
+    page.add_init_script(lab.COUNT_CONTEXTS)
     name = open_bench(page, "twice")
     lab.command(page, "notebook:create-output-view")
     page.wait_for_function("document.querySelectorAll('.vs-player').length === 2")
@@ -113,7 +112,7 @@ def test_two_views_and_two_tabs_sound_once(
     page.wait_for_timeout(1000)
 
     other = lab.new_page(browser)
-    other.add_init_script(COUNT_CONTEXTS)
+    other.add_init_script(lab.COUNT_CONTEXTS)
     lab.open_notebook(other, port, name)
     lab.show_workbench(other)
     assert other.evaluate("window.audioContexts") == 0

@@ -19,13 +19,6 @@ engine = FakeEngine()
 workbench = Workbench(engine, tap=True)
 workbench
 """
-COUNT_CONTEXTS = """
-window.audioContexts = 0;
-const Real = window.AudioContext;
-window.AudioContext = class extends Real {
-  constructor(options) { super(options); window.audioContexts += 1; }
-};
-"""
 TEXT = "'one two three four five six seven eight'"
 ALL_HEARD = "all(h.is_done for h in workbench.player.heard.values())"
 # The tap is the sum up to the stream: with the first one muted, the second's samples alone.
@@ -40,7 +33,7 @@ def _cell() -> str:
 def test_streams_are_mixed_by_keyboard_and_every_view_has_the_same_mix(
     page: lab.Page, port: int, notebook: Write, shots: Path
 ) -> None:
-    page.add_init_script(COUNT_CONTEXTS)
+    page.add_init_script(lab.COUNT_CONTEXTS)
     lab.open_notebook(page, port, notebook("streams", [_cell()]))
     lab.command(page, "notebook:run-all-cells")
     lab.show_workbench(page)

@@ -6,12 +6,15 @@ import { isLate, seconds, slackRange } from "./tracks.js";
 
 const GHOST = "↳ ";
 const SLICES = 200; // of the SM occupancy
+const PATIENCE_MS = 30000;
 
-/** Resolves to Plotly, or rejects where the page forbids eval (the canvas view stays). */
+/** Resolves to Plotly, or rejects where the page forbids eval or the kernel does not answer. */
 export function loadPlotly(model) {
   globalThis.__voxservePlotly ??= new Promise((resolve, reject) => {
+    let isAnswered = false;
     const onMessage = async (message, buffers) => {
       if (message.type !== "plotly") return;
+      isAnswered = true;
       model.off("msg:custom", onMessage);
       try {
         const zipped = new Blob([buffers[0]]).stream();
@@ -26,6 +29,11 @@ export function loadPlotly(model) {
     };
     model.on("msg:custom", onMessage);
     tell(model, { type: "need-plotly" });
+    setTimeout(() => {
+      model.off("msg:custom", onMessage);
+      if (!isAnswered) globalThis.__voxservePlotly = undefined; // another kernel may answer
+      reject(new Error("the kernel did not send Plotly"));
+    }, PATIENCE_MS);
   });
   return globalThis.__voxservePlotly;
 }

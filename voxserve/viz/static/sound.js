@@ -29,20 +29,26 @@ export class Sound {
   }
 
   async open(workletSource) {
-    if (!this.context.audioWorklet) {
-      this.startFallback();
-    } else {
-      const blob = new Blob([workletSource], { type: "text/javascript" });
-      const url = URL.createObjectURL(blob);
-      await this.context.audioWorklet.addModule(url);
-      URL.revokeObjectURL(url);
-      const options = { numberOfInputs: 0, outputChannelCount: [1] };
-      this.node = new AudioWorkletNode(this.context, "voxserve-player", options);
-      this.node.port.onmessage = (event) => this.report(event.data);
-      this.node.connect(this.context.destination);
+    try {
+      await this.startWorklet(workletSource);
+    } catch {
+      this.startFallback(); // no secure context, or a page that forbids scripts from blobs
     }
     this.isOpen = true;
     this.flush();
+  }
+
+  async startWorklet(source) {
+    const url = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+    try {
+      await this.context.audioWorklet.addModule(url);
+    } finally {
+      URL.revokeObjectURL(url);
+    }
+    const options = { numberOfInputs: 0, outputChannelCount: [1] };
+    this.node = new AudioWorkletNode(this.context, "voxserve-player", options);
+    this.node.port.onmessage = (event) => this.report(event.data);
+    this.node.connect(this.context.destination);
   }
 
   /** Resumes after a user's gesture; browsers refuse sound before one. */
