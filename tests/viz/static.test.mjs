@@ -11,12 +11,12 @@ function load(...names) {
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 }
 
-const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, stripMarks, stripX, summary, xOf } =
+const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, stripMarks, stripX, summary, xOf, zoomed } =
   await load("tracks.js");
 const { Mixer, floats } = await load("mixer.js");
 const { Held } = await load("held.js");
 const { Wave } = await load("colours.js", "shapes.js", "wave.js");
-const { isAudible, streamWords, toggled } = await load("rows.js");
+const { isAudible, streamWords, toggled } = await load("names.js", "rows.js");
 const { sparkPath } = await load("numbers.js");
 const { chunkText, figureOf } = await load("page.js", "tracks.js", "colours.js", "inspect.js");
 
@@ -88,6 +88,21 @@ test("a click on a stall's triangle finds the stalled chunk, one low in the row 
   assert.deepEqual([stalled.kind, stalled.row.index], ["chunk", 1]);
   assert.equal(hit(box, view, seen, xOf(box, view, 101.5), y + h - 3).row.stream, 4);
   assert.equal(hit(box, view, seen, xOf(box, view, 101.5), y + 3).kind, "chunk");
+});
+
+test("a window may hold more records than a call takes arguments", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  const count = 200000;
+  const spans = new Float32Array(5 * count).fill(1);
+  tracks.add({ now: 101, t0: 100, marks: [], heard: [] }, [new DataView(spans.buffer), table([]), table([])]);
+  assert.equal(tracks.spans.length, count);
+});
+
+test("zooming goes to the next length, from any, and stops at the ends", () => {
+  assert.deepEqual([zoomed(8, 1), zoomed(8, -1)], [15, 4]);
+  assert.deepEqual([zoomed(10, 1), zoomed(10, -1)], [15, 8]);
+  assert.deepEqual([zoomed(30, 1), zoomed(30, -1)], [30, 28]);
+  assert.equal(zoomed(0.25, -1), 0.25);
 });
 
 test("ghosts are kept until there are others, and lie in rows of their own", () => {

@@ -20,7 +20,7 @@ const AREAS = [
   ["numbers", "figures"],
 ];
 
-export const LEGEND = [
+export const MARKS = [
   ["vs-k-prefill", "prefill"],
   ["vs-k-decode", "decode"],
   ["vs-k-codec", "codec"],
@@ -33,6 +33,11 @@ export const LEGEND = [
   ["vs-k-pressed", "urgent chunk"],
   ["vs-k-calm", "background chunk"],
   ["vs-k-open", "not ready yet"],
-]
-  .map(([name, text]) => `<span class="vs-key"><i class="${name}" aria-hidden="true"></i>${text}</span>`)
-  .join("");
+];
+
+/** A key as HTML, from pairs of a mark's class and its meaning. */
+export function keyTo(marks) {
+  return marks
+    .map(([name, text]) => `<span class="vs-key"><i class="${name}" aria-hidden="true"></i>${text}</span>`)
+    .join("");
+}

@@ -1,5 +1,12 @@
 // What one view of the player shows: a row for each stream with its sound, mute and solo.
 
+import { keyTo } from "./names.js";
+
+const STALLS = [
+  ["vs-k-stall", "server stall"],
+  ["vs-k-heard", "listener stall"],
+];
+
 /** States of a stream that sounds no more. */
 export const OVER = ["played", "stopped", "refused"];
 
@@ -36,7 +43,7 @@ export class Rows {
         <i class="fa fa-volume-up" aria-hidden="true"></i> <span></span></button>
       <div class="vs-streams" role="list" aria-label="Streams"></div>
       <div class="vs-foot"><span class="vs-player-label" role="status"></span>
-        <span class="vs-player-legend" aria-label="Legend">${LEGEND}</span></div>`;
+        <span class="vs-player-legend" aria-label="Legend">${keyTo(STALLS)}</span></div>`;
     this.button = el.querySelector(".vs-enable");
     this.list = el.querySelector(".vs-streams");
     this.label = el.querySelector(".vs-player-label");
@@ -104,10 +111,3 @@ export class Rows {
 function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
-
-const LEGEND = [
-  ["vs-k-stall", "server stall"],
-  ["vs-k-heard", "listener stall"],
-]
-  .map(([name, text]) => `<span class="vs-key"><i class="${name}" aria-hidden="true"></i>${text}</span>`)
-  .join("");

@@ -3,17 +3,17 @@
 import { themeOf } from "./colours.js";
 import { draw, drawSlackScale } from "./draw.js";
 import { chunkText, figureOf, loadPlotly, spanText } from "./inspect.js";
-import { LEGEND, nameParts } from "./names.js";
+import { MARKS, keyTo, nameParts } from "./names.js";
 import { tell } from "./page.js";
 import { liveText } from "./strip.js";
-import { Tracks, hit, layoutOf, summary } from "./tracks.js";
+import { Tracks, hit, layoutOf, summary, zoomed } from "./tracks.js";
 
 const NAMES = ["LM", "codec (background)", "codec (urgent)", "deadlines"];
 const AHEAD = 0.19; // share of the window right of "now": deadlines that are still to come
-const WINDOWS_S = [0.25, 0.5, 1, 2, 4, 8, 15, 28]; // the keys + and - go through these
 const SILENCE_MS = 3000; // no message for so long: the kernel is gone
 const REDUCED_MS = 500; // frame distance when the user asked for less motion
 const MANY_BARS = 3000;
+const RESTS_MS = 60; // a pointer that passes over many chunks tells the kernel of none
 
 export default () => {
   let tracks = null;
@@ -89,7 +89,7 @@ export default () => {
       <div class="vs-stage"><canvas tabindex="0" role="img" aria-keyshortcuts="Space ArrowLeft ArrowRight + - G"></canvas>
         <div class="vs-plot" hidden></div><div class="vs-tip" hidden></div>
         <div class="vs-gone" role="alert" hidden></div></div>`;
-    el.querySelector(".vs-legend").innerHTML = LEGEND;
+    el.querySelector(".vs-legend").innerHTML = keyTo(MARKS);
     const [canvas, plot, tip, gone] = ["canvas", ".vs-plot", ".vs-tip", ".vs-gone"].map((q) => el.querySelector(q));
     const button = el.querySelector(".vs-freeze");
     const [haunt, zoomIn, words, stage] = [".vs-haunt", ".vs-zoom", ".vs-words", ".vs-stage"].map((q) =>
@@ -154,7 +154,6 @@ export default () => {
 
     const freeze = (on) => {
       frozen = on ? standStill(model, tracks.now, "pause", false) : null;
-      tell(model, { type: "frozen", on });
       views.forEach((view) => view.show());
     };
     const show = async () => {
@@ -172,6 +171,7 @@ export default () => {
         if (!frozen || frozen.isPlain) return;
         const { data, layout } = figureOf(current().seen, frozen.view, theme, tracks.schema, NAMES);
         plot.hidden = false;
+        if (document.activeElement === canvas) button.focus(); // what is hidden takes no keys
         canvas.style.visibility = "hidden";
         const sized = { ...layout, width: canvas.clientWidth, height: canvas.clientHeight };
         await plotly.react(plot, data, sized, { displaylogo: false });
@@ -180,7 +180,9 @@ export default () => {
         plot.on("plotly_click", (event) => select(chunkAt(event.points[0])));
         plot.on("plotly_hover", (event) => pointed(chunkAt(event.points[0]) ?? {}));
       } catch {
-        paint(); // eval is forbidden here: the frozen canvas stays, with hover
+        plot.hidden = true; // eval is forbidden here: the frozen canvas stays, with hover
+        canvas.style.visibility = "";
+        paint();
       }
     };
     const chunkAt = ({ text }) =>
@@ -210,11 +212,13 @@ export default () => {
       return kind === "ghost" ? ["<i>what if</i>", ...text] : text;
     };
     let pointedAt = "";
+    let pointing = 0;
     const pointed = ({ request_id, index }) => {
       if (request_id === undefined) return; // no chunk
       if (pointedAt === `${request_id}/${index}`) return;
       pointedAt = `${request_id}/${index}`;
-      tell(model, { type: "point", request_id, index });
+      clearTimeout(pointing);
+      pointing = setTimeout(() => tell(model, { type: "point", request_id, index }), RESTS_MS);
     };
     canvas.onpointermove = point;
     canvas.onpointerleave = () => (tip.hidden = true);
@@ -239,10 +243,10 @@ export default () => {
       select(seen.chunks.at(at < 0 ? -1 : Math.max(0, Math.min(seen.chunks.length - 1, at + by))));
     };
     const zoom = (by) => {
-      const at = WINDOWS_S.findIndex((length) => length >= model.get("window_s"));
-      model.set("window_s", WINDOWS_S[Math.max(0, Math.min(WINDOWS_S.length - 1, at + by))]);
+      model.set("window_s", zoomed(model.get("window_s"), by));
       model.save_changes();
-      paint();
+      if (frozen) frozen = standStill(model, frozen.view.now, frozen.view.mark, frozen.isPlain);
+      views.forEach((view) => view.show());
     };
     button.onclick = () => freeze(!frozen);
     const toggle = () => {
@@ -275,6 +279,7 @@ export default () => {
       themes.disconnect();
       cancelAnimationFrame(waiting);
       cancelAnimationFrame(naming);
+      clearTimeout(pointing);
       globalThis.__voxservePlotly?.then((plotly) => plotly.purge(plot), () => {});
     };
   }

@@ -5,6 +5,7 @@
 const LENGTHS = new Set(["audio_s", "slack_s", "stall_s"]);
 
 const STRIP_S = [-0.5, 8]; // ends of the strip's axis
+const WINDOWS_S = [0.25, 0.5, 1, 2, 4, 8, 15, 28]; // the keys + and - go through these
 
 /** Turns one float32 table (row-major) into objects with absolute times. */
 export function decodeRows(buffer, columns, t0) {
@@ -48,8 +49,9 @@ export class Tracks {
   add(message, buffers) {
     if (message.reset) this.clear();
     const { spans, chunks, live } = this.schema;
-    this.spans.push(...decodeRows(ownBytes(buffers[0]), spans, message.t0));
-    this.chunks.push(...decodeRows(ownBytes(buffers[1]), chunks, message.t0));
+    // No spread: a whole window of a large machine has more records than a call has arguments.
+    this.spans = this.spans.concat(decodeRows(ownBytes(buffers[0]), spans, message.t0));
+    this.chunks = this.chunks.concat(decodeRows(ownBytes(buffers[1]), chunks, message.t0));
     this.live = decodeRows(ownBytes(buffers[2]), live, 0);
     this.marks.push(...message.marks);
     this.heard.push(...message.heard);
@@ -140,6 +142,12 @@ export function layoutOf(width, height, hasGhosts = false) {
 /** Linear map of times to pixels over [view.from, view.to]. */
 export function xOf(box, view, time) {
   return box.left + ((time - view.from) / (view.to - view.from)) * (box.right - box.left);
+}
+
+/** The next longer window (by > 0) or the next shorter one, in seconds. */
+export function zoomed(length, by) {
+  const next = by > 0 ? WINDOWS_S.find((one) => one > length) : WINDOWS_S.findLast((one) => one < length);
+  return next ?? length;
 }
 
 /** Distance of time marks, about ten in view. */
