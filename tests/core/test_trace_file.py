@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 
 import pytest
 
@@ -81,6 +82,8 @@ PACKED = gzip.compress(trace_file.to_bytes(SavedTrace(RECORDS, 0.08, 24_000)), m
         PACKED[:40] + bytes(40) + PACKED[80:],
         HEADER.replace(b"0.08", b"NaN"),
         HEADER.replace(b"0.08", b'"x"'),
+        HEADER.replace(b'"about": {}', b'"about": []'),
+        HEADER.replace(b'"about": {}', b'"about": {"settings": "x"}'),
         *(HEADER + row for row in (b"5\n", b"[]\n", b"{}\n", b'{"type": "Nothing"}\n')),
     ],
 )
@@ -89,3 +92,15 @@ def test_other_and_damaged_files_are_refused(tmp_path, content):
     with pytest.raises(InvalidInput, match="trace") as told:
         trace_file.load(tmp_path / "x")
     assert len(str(told.value)) < 500
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), "\ud800", [1.5], {}, True])
+def test_a_value_of_another_type_is_refused_in_every_field(tmp_path, record, wrong):
+    whole = json.loads(trace_file.to_bytes(SavedTrace((record,), 0.08, 24_000)).splitlines()[1])
+    for name in whole.keys() - {"type"}:
+        if isinstance(wrong, str | bool) and type(wrong) is type(whole[name]):
+            continue
+        (tmp_path / "x").write_bytes(HEADER + json.dumps(whole | {name: wrong}).encode())
+        with pytest.raises(InvalidInput, match="not a saved trace"):
+            trace_file.load(tmp_path / "x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,16 @@ def test_a_file_is_read_and_a_second_replay_of_it_closes_the_first(
 def test_an_empty_trace_is_refused() -> None:
     with pytest.raises(InvalidInput, match="no records"):
         Replay([])
+
+
+@pytest.mark.parametrize("source", [5, None, [1, 2], b"x", {"a": 1}])
+def test_what_is_no_trace_is_told(source: object) -> None:
+    with pytest.raises(InvalidInput, match="replay"):
+        Replay(source)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["soon", None, float("nan"), []])
+def test_a_setting_that_is_no_time_is_told(saved: SavedTrace, value: object) -> None:
+    about = {"settings": {"ttfa_target_s": value}}
+    with pytest.raises(InvalidInput, match="ttfa_target_s"):
+        Replay(replace(saved, about=about))

@@ -11,12 +11,12 @@ import json
 import math
 import types
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from voxserve.core import events
 from voxserve.core.errors import InvalidInput
@@ -81,6 +81,8 @@ def load(path: str | Path) -> SavedTrace:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
         return from_bytes(raw)
+    except gzip.BadGzipFile as error:
+        raise InvalidInput(f"trace {path}: not a saved trace ({error})") from None
     except OSError as error:
         raise InvalidInput(f"trace {path}: {error.strerror or error}") from None
     except _DAMAGE as error:
@@ -95,14 +97,20 @@ def from_bytes(raw: bytes) -> SavedTrace:
         ValueError: Another format or version.
     """
     lines = raw.decode().splitlines()
+    if not lines:
+        raise ValueError("it is empty")
     header = json.loads(lines[0])
     if header.get("format") != FORMAT or header.get("version") != VERSION:
         raise ValueError(f'the first line is not "format": "{FORMAT}", "version": {VERSION}')
     for name in ("frame_s", "sample_rate_hz"):
         if not 0 < header[name] < math.inf:  # also refuses NaN
             raise ValueError(f"{name} is {header[name]!r}")
+    about: dict[str, Any] = header["about"]
+    tables = (about, about.get("settings", {}))  # of another type: damage, as below
+    if not all(isinstance(table, dict) for table in tables):
+        raise ValueError("what it is about, or its settings, are no table")
     records = tuple(_from_json(json.loads(line)) for line in lines[1:])
-    return SavedTrace(records, header["frame_s"], header["sample_rate_hz"], header["about"])
+    return SavedTrace(records, header["frame_s"], header["sample_rate_hz"], about)
 
 
 def _to_json(record: Record) -> dict[str, Any]:
@@ -128,13 +136,38 @@ def _layout(kind: type) -> tuple[tuple[str, ...], dict[str, Callable[[Any], Any]
 
 
 def _reader(hint: Any) -> Callable[[Any], Any]:
-    """Turns a JSON value back into the annotated type: enums, tuples and optional ones of them."""
+    """Turns a JSON value back into the annotated type: enums, tuples and optional ones of them.
+
+    A value of another type is refused: it would end the display that meets it later.
+    """
     if get_origin(hint) in (Union, types.UnionType):
         inner = [_reader(part) for part in get_args(hint) if part is not type(None)]
         return lambda value: None if value is None else inner[0](value)
     if get_origin(hint) is tuple:
         item = _reader(get_args(hint)[0])
-        return lambda value: tuple(item(part) for part in cast(Iterable[Any], value))
+        values = _exactly(list)
+        return lambda value: tuple(item(part) for part in values(value))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint
-    return lambda value: value
+    return _CHECKS[hint]
+
+
+def _float(value: Any) -> float:
+    if not isinstance(value, float) and type(value) is not int or not math.isfinite(value):
+        raise TypeError(f"{value!r} is not a finite number")
+    return value
+
+
+def _exactly(kind: type) -> Callable[[Any], Any]:
+    def check(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"{value!r} is not of type {kind.__name__}")
+        return value
+
+    return check
+
+
+_CHECKS: dict[Any, Callable[[Any], Any]] = {
+    float: _float,
+    **{kind: _exactly(kind) for kind in (int, str, bool)},
+}

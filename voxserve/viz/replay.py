@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import html
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -64,9 +65,8 @@ class Replay:
         self._records = sorted(records, key=time_of)
         self._first_s, self._last_s = time_of(self._records[0]), time_of(self._records[-1])
         self._hindsight = Hindsight(self._records)
-        settings = about.get("settings", {})
-        self._target_s = float(settings.get("ttfa_target_s", 0.2))
-        self.timeline = Timeline(margin_s=float(settings.get("urgency_margin_s", 0.1)))
+        self._target_s = _setting_s(about, "ttfa_target_s", 0.2)
+        self.timeline = Timeline(margin_s=_setting_s(about, "urgency_margin_s", 0.1))
         self.timeline.on_select = self._select
         self._numbers_view = NumbersView()
         self._lock = threading.Lock()  # the slider's callbacks and the publisher
@@ -196,9 +196,27 @@ class Replay:
         self._detail.value = html.escape(message)
 
 
+def _setting_s(about: dict[str, Any], name: str, otherwise_s: float) -> float:
+    """Seconds of a setting, which some traces hold as text."""
+    value = about.get("settings", {}).get(name, otherwise_s)
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not math.isfinite(seconds):
+        raise InvalidInput(f"the trace's setting {name} is {value!r}, not seconds")
+    return seconds
+
+
 def _read(source: Any) -> tuple[list[Record], dict[str, Any]]:
     if isinstance(source, str | Path):
         source = trace_file.load(source)
     if isinstance(source, SavedTrace):
         return list(source.records), source.about
-    return list(source), {}
+    records = list(source) if isinstance(source, Iterable) else [source]
+    for record in records:
+        if not isinstance(record, Record):
+            raise InvalidInput(
+                f"{record!r:.80} is no trace's record: replay a file or engine.trace"
+            )
+    return records, {}
