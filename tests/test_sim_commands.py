@@ -63,6 +63,8 @@ def test_capacity_is_the_last_line(profile_path, capsys):
         (["--rate", "1,2", "--trace", "x"], "one run"),
         (["--capacity", "--set", "background_batch=1,2"], "one value"),
         (["--workload", "songs"], "no workload"),
+        (["--rate", "1,2", "--workers", "0"], "at least one process"),
+        (["--rate", "1,2", "--workers", "-1"], "at least one process"),
         (["--profile", "b300"], "no profile"),
     ],
 )
@@ -71,6 +73,19 @@ def test_mistakes_are_one_line(profile_path, arguments, message, capsys):
     error = capsys.readouterr().err.strip()
     assert message in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("wrong", [("--check", "-1"), ("--workers", "0"), ("--rate", "nan")])
+def test_a_wrong_plan_is_refused(profile_path, capsys, wrong):
+    assert cli.main(["plan", "--profile", profile_path, *wrong]) == 2
+    assert wrong[1] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", [("--rate", "-1"), ("--rate", "nan"), ("--workload", "songs")])
+def test_a_wrong_target_is_told_before_the_stages_are_timed(tmp_path, monkeypatch, capsys, wrong):
+    monkeypatch.setattr("voxserve.models.registry.load", lambda *_: pytest.fail("loaded"))
+    assert cli.main(["profile", "-o", str(tmp_path / "x.json"), *wrong]) == 2
+    assert wrong[1] in capsys.readouterr().err
 
 
 def test_plan(profile_path, capsys):

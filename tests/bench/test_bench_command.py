@@ -69,6 +69,7 @@ def test_the_same_command_again_measures_nothing_anew(words: list[str], capsys, 
     ("changed", "message"),
     [
         (("--rates", "fast"), "is not like"),
+        (("--rates", ""), "is not like"),
         (("--rates", "-1"), "a rate is outside 0 to 10000"),
         (("--rates", "inf"), "a rate is outside 0 to 10000"),
         (("--seconds", "0"), "not positive"),

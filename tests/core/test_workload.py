@@ -84,10 +84,19 @@ def test_a_workload_is_found_by_the_name_it_has(name):
     assert workload.find(name).name == name
 
 
-@pytest.mark.parametrize("name", ["words:1", "words:51", "words:many", "nope@regular", "@regular"])
+@pytest.mark.parametrize(
+    "name",
+    ["words:1", "words:51", "words:many", "nope@regular", "@regular", "burst:", "libritts@burst:"],
+)
 def test_names_of_nothing_are_refused(name):
     with pytest.raises(InvalidInput, match="words"):
         workload.find(name)
+
+
+@pytest.mark.parametrize("time_s", ["nan", "inf", "-inf"])
+def test_a_file_s_times_are_finite(time_s):
+    with pytest.raises(InvalidInput, match="not finite"):
+        workload.from_lines([f"{time_s}\tOne.", "inf\tTwo."])
 
 
 def test_a_path_may_hold_an_at_sign(tmp_path):

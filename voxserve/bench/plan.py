@@ -98,10 +98,12 @@ def plan(
         tell: Called with a line about each placement and each simulated run.
 
     Raises:
-        InvalidInput: Not 1 to 64 GPUs, unknown profile or workload.
+        InvalidInput: Not 1 to 64 GPUs, unknown profile or workload, less than nothing to check.
     """
     if not 1 <= num_gpus <= MAX_GPUS:
         raise InvalidInput(f"{num_gpus} GPUs: 1 to {MAX_GPUS} can be planned")
+    if check < 0:
+        raise InvalidInput(f"check {check}: no placement (0) or more can be simulated")
     found = profile if isinstance(profile, Profile) else profiles.load(profile)
     load = expected_load(found, workload, rate_rps)
     cost = ProfileCost(found, prepared_of(found))

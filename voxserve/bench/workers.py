@@ -24,10 +24,15 @@ class Pool:
 
     Args:
         workers: Processes; one per core when None.
+
+    Raises:
+        InvalidInput: Fewer than one process.
     """
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = max(1, workers or os.cpu_count() or 1)
+        if workers is not None and workers < 1:
+            raise InvalidInput(f"{workers} workers: at least one process is needed")
+        self.workers = workers or os.cpu_count() or 1
         self._threads = ThreadPoolExecutor(self.workers, thread_name_prefix="voxserve-pool")
         self._idle: queue.SimpleQueue[subprocess.Popen[bytes]] = queue.SimpleQueue()
         self._started: list[subprocess.Popen[bytes]] = []

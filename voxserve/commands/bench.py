@@ -177,11 +177,14 @@ def _about(target: EngineTarget, workload: str, plan: SweepPlan) -> dict[str, An
 
 
 def _rates(text: str | None) -> list[float]:
-    words = (text or "").replace(",", " ").split()
+    if text is None:
+        return []
     try:
-        rates = [float(word) for word in words]
+        rates = [float(word) for word in text.replace(",", " ").split()]
     except ValueError:
-        raise InvalidInput(f'--rates {text!r} is not like "40 60 80"') from None
+        rates = []
+    if not rates:
+        raise InvalidInput(f'--rates {text!r} is not like "40 60 80"')
     if not all(0 < rate <= MAX_RATE_RPS for rate in rates):
         raise InvalidInput(f"--rates {text!r}: a rate is outside 0 to {MAX_RATE_RPS:g}")
     return rates

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
 from voxserve.commands.outputs import check_writable
 from voxserve.core import profile as profiles
-from voxserve.core.errors import DeviceUnavailable
+from voxserve.core.errors import DeviceUnavailable, InvalidInput
 from voxserve.core.profile import Profile, StageTime
+from voxserve.core.workload import find
 
 HELP = "time a model's stages and write a profile for simulations"
 
@@ -31,6 +33,9 @@ def run(args: argparse.Namespace) -> int:
         raise DeviceUnavailable(f"profiling runs on 'cpu' or 'cuda', not on {args.device!r}")
     path = Path(args.output or f"{kind}-{args.model}.json")
     check_writable(path)
+    if args.rate is not None and not 0 < args.rate < math.inf:
+        raise InvalidInput(f"--rate {args.rate} is not positive and finite")
+    find(args.workload)
     from voxserve.models import registry
 
     model = registry.load(args.model, args.device, args.weights)

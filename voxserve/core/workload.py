@@ -325,6 +325,8 @@ def from_lines(lines: Sequence[str], name: str = "file") -> Listed:
         raise InvalidInput(f"{name}: no text in it; one utterance a line is needed")
     if times_s and len(times_s) != len(items):
         raise InvalidInput(f"{name}: either every line or no line starts with seconds and a tab")
+    if not all(math.isfinite(at_s) for at_s in times_s):
+        raise InvalidInput(f"{name}: an arrival time is not finite")
     if times_s != sorted(times_s):
         raise InvalidInput(f"{name}: the arrival times do not ascend")
     return Listed(name, tuple(items), tuple(times_s))
@@ -382,7 +384,7 @@ def find(workload: Workload | str) -> Workload:
 
 def _is_burst(text: str) -> bool:
     name, _, size = text.partition(":")
-    return name == "burst" and (not size or size.isdecimal())
+    return text == "burst" or (name == "burst" and size.isdecimal())
 
 
 def _burst(text: str, of: Workload) -> Burst:
