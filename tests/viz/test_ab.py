@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from viz.fakes import FakeEngine, tone
 
 from voxserve.core.errors import InvalidInput, InvalidSetting
+from voxserve.core.request import RequestState
 from voxserve.viz.ab import AB
 from voxserve.viz.ab_run import Figure, boundary_step
 
@@ -32,14 +34,47 @@ def test_both_sides_are_spoken_and_the_settings_put_back(engine: FakeEngine) -> 
 
 def test_both_sides_serve_the_same_load_and_the_one_before_goes_on(engine: FakeEngine) -> None:
     engine.load("seedtts", rate_rps=1.0)
-    load = {"workload": "words:5@regular", "rate_rps": 20.0, "settle_s": 0.2}
+    load = {"workload": "words:5@regular", "rate_rps": 20.0, "settle_s": 0.2, "measure_s": 0.3}
     made = AB(engine, {}, {"background_batch": 2}, "one two three", **load)
     made.wait(20)
     asked = [("libritts", 0.0), ("words:5@regular", 20.0), ("libritts", 0.0)]
     warm_up = ("libritts", 0.0)
     assert engine.loads == [("seedtts", 1.0), warm_up, *asked, *asked, ("seedtts", 1.0)]
-    assert all(side.numbers.num_ended > 1 for side in made.sides.values())
+    assert all(side.numbers.num_requests > 1 for side in made.sides.values())
     made.close()
+
+
+class Starving(FakeEngine):
+    """Gives its background requests nothing."""
+
+    def _arrivals(self) -> None:
+        while True:
+            time.sleep(0.05)
+            if self._rate_rps:
+                self._ids += 1
+                self._state(self._ids, RequestState.WAITING)
+
+
+def test_requests_that_starve_count_and_the_load_is_measured_before_the_texts() -> None:
+    engine = Starving("starving", speed=40.0)
+    shown: list[str] = []
+    made = AB(engine, {}, {}, "one two", rate_rps=20.0, settle_s=0.2, measure_s=1.0)
+    made._table.observe(lambda change: shown.append(change["new"]), names="value")
+    for side in made.sides.values():
+        assert side.numbers.num_requests > 5
+        assert side.numbers.attainment is not None
+        assert side.numbers.attainment < 0.5
+        assert side.numbers.ttfa_p90_s is not None
+        assert side.numbers.ttfa_p90_s > engine.settings.ttfa_target_s
+    assert any("<progress" in words and "under B" in words for words in shown)
+    made.close()
+
+
+@pytest.mark.parametrize("name", ["settle_s", "measure_s"])
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_times_that_are_none_are_refused(engine: FakeEngine, name: str, seconds: float) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        AB(engine, {}, {}, "one two", **{name: seconds})
 
 
 def test_playing_sends_both_and_the_switch_mutes_one(engine: FakeEngine) -> None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import html
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from voxserve.core import workload as workloads
 from voxserve.core.errors import InvalidInput, VoxserveError
 from voxserve.core.protocols import SpeechEngine
-from voxserve.viz.ab_run import Side, is_same, run_side, warm_up
+from voxserve.viz.ab_run import Background, Side, is_same, run_side, warm_up
 from voxserve.viz.layout import close_all, named
 from voxserve.viz.player import Player
 
@@ -42,7 +43,9 @@ class AB:
         texts: Spoken at the same moment, as that many listeners.
         seed: Of every text, so that only the settings differ.
         workload, rate_rps: Background load of each side.
-        settle_s: How long the load runs before the texts come.
+        settle_s: How long the load runs before it is measured.
+        measure_s: How long it is measured before the texts come, on each side; what starves
+            does so only after seconds. The texts' own time is measured, too.
 
     Raises:
         InvalidInput, InvalidSetting: Nothing was started.
@@ -59,16 +62,20 @@ class AB:
         workload: str = "libritts",
         rate_rps: float = 0.0,
         settle_s: float = 3.0,
+        measure_s: float = 8.0,
     ) -> None:
         self.engine = engine
         self.texts = [texts] if isinstance(texts, str) else list(texts)
         if not self.texts:
             raise InvalidInput("A/B: at least one text is needed")
         workloads.find(workload)
+        for name, seconds in {"settle_s": settle_s, "measure_s": measure_s}.items():
+            if not 0.0 <= seconds < math.inf:
+                raise InvalidInput(f"A/B: {name} is {seconds}, not a length of time in seconds")
         self.changes: dict[str, dict[str, Any]] = {"A": a, "B": b}
         for changes in self.changes.values():
             engine.settings.changed(engine.prepared, **changes)
-        self._load = workload, rate_rps, settle_s
+        self._background = Background(workload, rate_rps, settle_s, measure_s)
         self._seed = seed
         self._sides: dict[str, Side] = {}
         self._error: Exception | None = None
@@ -171,13 +178,23 @@ class AB:
             self._table.value = "Speaking the texts once, to warm up …"
             warm_up(engine, self.texts, self._seed)
             for name, changes in self.changes.items():
-                self._table.value = f"Speaking under {name}: {html.escape(_worded(changes))} …"
                 engine.set(**before | changes)
-                self._sides[name] = run_side(engine, self.texts, self._seed, *self._load)
+                self._sides[name] = self._speak(name, _worded(changes))
         finally:
             engine.set(**before)
             if stats.rate_rps:
                 engine.load(stats.workload, rate_rps=stats.rate_rps)
+
+    def _speak(self, name: str, worded: str) -> Side:
+        """One side, with its progress instead of the table."""
+        what = f"under {name}: {html.escape(worded)} …"
+
+        def progress(share: float) -> None:
+            bar = f'<progress value="{share:.2f}" aria-label="progress"></progress>'
+            self._table.value = f"Measuring the load {what} {bar} {100 * share:.0f} %"
+
+        self._table.value = f"Speaking {what}"
+        return run_side(self.engine, self.texts, self._seed, self._background, progress)
 
     def _balance(self) -> None:
         """The side that was not chosen plays on, muted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,10 @@ from voxserve.core.events import RequestChange
 from voxserve.core.playback import STALL_LIMIT_S
 from voxserve.core.protocols import AudioChunk, SpeechEngine
 from voxserve.core.request import RequestState
-from voxserve.viz.metrics import LiveNumbers, Numbers
+from voxserve.sim.rerun import SoFar, so_far
 
 IDLE_S = 30.0  # patience for what was spoken before
+PROGRESS_S = 0.25  # between two reports
 SAME = 4  # int16 steps: batches of other sizes round differently
 
 
@@ -78,11 +80,32 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Background:
+    """What is served beside the texts.
+
+    Attributes:
+        rate_rps: 0 for none; the times are of no meaning then.
+        settle_s: How long it runs before anything counts.
+        measure_s: How long it is measured before the texts come: queues build up slowly.
+    """
+
+    workload: str
+    rate_rps: float
+    settle_s: float
+    measure_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
-    """What happened under one side's settings: the listened texts, and every request."""
+    """What happened under one side's settings: the listened texts, and every request.
+
+    Attributes:
+        numbers: Of all requests since the load had settled; one that still waits counts as it
+            stands, or starving most of them would look like serving the rest well.
+    """
 
     spoken: tuple[Spoken, ...]
-    numbers: Numbers
+    numbers: SoFar
 
     @property
     def click(self) -> float:
@@ -104,7 +127,7 @@ class Side:
                 "all requests: SLO attainment",
                 None if share is None else 100 * share,
                 "%",
-                note=f" of {self.numbers.num_ended}",
+                note=f" of {self.numbers.num_requests}",
             ),
         ]
 
@@ -113,28 +136,44 @@ def run_side(
     engine: SpeechEngine,
     texts: list[str],
     seed: int,
-    workload: str,
-    rate_rps: float,
-    settle_s: float,
+    background: Background,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> Side:
-    """Ends what the engine serves, then serves the load and speaks all texts at once.
+    """Ends what the engine serves, then serves the load, measures it and speaks all texts at once.
 
-    A load that starts anew asks for the same texts at the same times.
+    A load that starts anew asks for the same texts at the same times. `progress` is told the share
+    done, 0 to 1, of what comes before the texts.
     """
     engine.load(rate_rps=0.0)
     _wait_idle(engine)
     _, position = engine.trace.since(engine.trace.total)
-    start_s = engine.now_s()
-    if rate_rps:
-        engine.load(workload, rate_rps=rate_rps)
-        time.sleep(settle_s)
-    spoken = _speak_all(engine, texts, seed)
-    ended_s = engine.now_s()
-    numbers = LiveNumbers(window_s=ended_s - start_s + 1.0)
-    numbers.add(engine.trace.since(position)[0])
-    summary = numbers.summary(ended_s, engine.settings.ttfa_target_s)
+    target_s = engine.settings.ttfa_target_s
+    if background.rate_rps:
+        engine.load(background.workload, rate_rps=background.rate_rps)
+        before_s = background.settle_s + background.measure_s
+        _pass(background.settle_s, lambda passed_s: progress(passed_s / before_s))
+        start_s = engine.now_s()
+        _pass(
+            background.measure_s,
+            lambda passed_s: progress((background.settle_s + passed_s) / before_s),
+        )
+        spoken = _speak_all(engine, texts, seed)
+        end_s = engine.now_s()
+    else:
+        start_s = engine.now_s()
+        spoken = _speak_all(engine, texts, seed)
+        end_s = engine.now_s() + target_s  # nothing is left that could still miss it
+    numbers = so_far(engine.trace.since(position)[0], start_s, end_s, target_s)
     engine.load(rate_rps=0.0)
-    return Side(tuple(spoken), summary)
+    return Side(tuple(spoken), numbers)
+
+
+def _pass(seconds: float, tell: Callable[[float], None]) -> None:
+    """Lets time go by; `tell` hears how much of it."""
+    begun_s = time.monotonic()
+    while (passed_s := time.monotonic() - begun_s) < seconds:
+        tell(passed_s)
+        time.sleep(min(PROGRESS_S, seconds - passed_s))
 
 
 def warm_up(engine: SpeechEngine, texts: list[str], seed: int) -> None:
