@@ -121,7 +121,7 @@ def main() -> None:
             sys.stderr.write(f"{row.figure}: {row.value:g} {row.unit}\n")
             rows.append(row)
     Results(
-        device="simulated in virtual time",
+        device="a simulated device, in virtual time",
         date=date.today().isoformat(),
         versions=machine.versions("numpy"),
         settings={
