@@ -305,4 +305,6 @@ test("a stream's row tells server and listener stalls apart", () => {
   const waiting = { state: "waiting", played_s: 0, buffered_s: 0, underruns: 0, silent_s: 0 };
   assert.equal(streamWords(waiting, 0), "waiting · ▼ 0 ▽ 0");
   assert.equal(streamWords({ ...waiting, state: "refused" }, 0), "refused");
+  assert.equal(streamWords(undefined, 0, true), "waiting", "its request is not accepted yet");
+  assert.equal(streamWords(undefined, 0, false), "", "played before this page was opened");
 });

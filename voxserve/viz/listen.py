@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,7 @@ class Listening:
         self._report = report
         self._lock = threading.Lock()
         self._streams: dict[int, AudioStream] = {}
+        self._places = itertools.count(-1, -1)  # of rows whose request has no id yet
 
     @property
     def active(self) -> list[int]:
@@ -40,11 +42,21 @@ class Listening:
             return list(self._streams)
 
     def speak(self, text: str, **options: Any) -> int:
-        """Starts a request and returns its id; its audio follows on a thread of its own."""
-        stream = self.engine.stream(text, **options)
-        self.player.add(stream.request_id, f"{stream.request_id}: {text}")
+        """Starts a request and returns its id; its audio follows on a thread of its own.
+
+        Its row is there at once: under load the engine takes seconds to accept a request.
+        """
+        place = next(self._places)
+        self.player.add(place, text)
+        try:
+            stream = self.engine.stream(text, **options)
+        except BaseException:
+            self.player.remove(place)
+            raise
         with self._lock:
             self._streams[stream.request_id] = stream
+        if not self.player.renumber(place, stream.request_id):
+            stream.cancel()  # stopped while it was being accepted
         name = f"voxserve-listen-{stream.request_id}"
         threading.Thread(target=self._deliver, args=(stream,), name=name, daemon=True).start()
         return stream.request_id

@@ -59,6 +59,7 @@ class Player(anywidget.AnyWidget):
 
     Attributes:
         streams: [number, label] of each stream with a row, oldest first.
+        waiting: Those of them that got no sound yet and still may.
         muted, solo: Streams by number; a solo silences all streams without one.
         heard: What the browser reported, by stream.
         on_stall: Called with a stream that goes on after its listener had nothing to play, and
@@ -77,6 +78,7 @@ class Player(anywidget.AnyWidget):
     page = traitlets.Unicode("").tag(sync=True)
     highlight = traitlets.Dict({}).tag(sync=True)
     streams = traitlets.List().tag(sync=True)
+    waiting = traitlets.List(traitlets.Int()).tag(sync=True)
     muted = traitlets.List(traitlets.Int()).tag(sync=True)
     solo = traitlets.List(traitlets.Int()).tag(sync=True)
 
@@ -105,10 +107,38 @@ class Player(anywidget.AnyWidget):
             rows.append([stream, label])
             done = [row for row in rows if self.heard[row[0]].is_done]
             gone = done[: max(0, len(rows) - MAX_STREAMS)]
+            self.waiting = [*(n for n in self.waiting if n != stream), stream]
             self.streams = [row for row in rows if row not in gone]
             for number, _ in gone:
                 del self.heard[number]
-            self.muted = [number for number in self.muted if number in self.heard]
+            dropped = {number for number, _ in gone}
+            self.muted = [number for number in self.muted if number not in dropped]
+
+    def renumber(self, old: int, new: int) -> bool:
+        """Gives a stream without samples, its row and its mix another number.
+
+        False when it was stopped before; it is over under the new number, too.
+        """
+        with self._lock:
+            if old not in self.heard:
+                return False  # stopped so long ago that its row made room
+            heard = self.heard[new] = self.heard.pop(old)
+            for name in ("waiting", "muted", "solo"):
+                numbers = getattr(self, name)
+                setattr(self, name, [new if number == old else number for number in numbers])
+            self.streams = [[new if row[0] == old else row[0], row[1]] for row in self.streams]
+        if heard.is_done:
+            self.stop(new)
+        return not heard.is_done
+
+    def remove(self, stream: int) -> None:
+        """Takes a stream's row away."""
+        with self._lock:
+            if stream in self.heard:
+                self._finish(stream)
+                del self.heard[stream]
+            self.streams = [row for row in self.streams if row[0] != stream]
+            self.muted = [number for number in self.muted if number != stream]
 
     def push(
         self,
@@ -128,6 +158,8 @@ class Player(anywidget.AnyWidget):
         """
         if self._is_over(stream):
             return
+        with self._lock:
+            self._waits_no_more(stream)
         parts = list(chunks) or [(0, len(pcm), 0.0)]
         message = {"type": "pcm", "stream": stream, "end": end, "chunks": parts}
         self.send(message, [np.ascontiguousarray(pcm, dtype="<i2").tobytes()])
@@ -180,8 +212,13 @@ class Player(anywidget.AnyWidget):
         """A stream that is over keeps no other one silent."""
         heard = self.heard[stream]
         heard.is_done, heard.is_playing, heard.buffered_s = True, False, 0.0
+        self._waits_no_more(stream)
         if stream in self.solo:
             self.solo = [number for number in self.solo if number != stream]
+
+    def _waits_no_more(self, stream: int) -> None:
+        if stream in self.waiting:
+            self.waiting = [number for number in self.waiting if number != stream]
 
     def _on_message(self, _widget: Any, content: dict[str, Any], buffers: list[bytes]) -> None:
         kind, page = content.get("type"), content.get("page")

@@ -21,8 +21,8 @@ export function toggled(list, stream) {
 }
 
 /** How a stream fares, in words: {state, played_s, buffered_s, underruns, silent_s} as reported. */
-export function streamWords(heard, serverStalls) {
-  if (!heard) return "";
+export function streamWords(heard, serverStalls, isWaiting = false) {
+  if (!heard) return isWaiting ? "waiting" : "";
   const { state, played_s, underruns } = heard;
   if (state === "refused") return state; // nothing of it could stall
   const silent = underruns ? `, ${heard.silent_s.toFixed(2)} s silent` : "";
@@ -64,6 +64,7 @@ export class Rows {
     }
     const muted = this.model.get("muted");
     const solo = this.model.get("solo");
+    const waiting = this.model.get("waiting");
     const { stream: pointed, chunk } = this.model.get("highlight");
     streams.forEach(([stream, label], place) => {
       const parts = this.rows.get(stream) ?? this.add(stream, label);
@@ -73,7 +74,7 @@ export class Rows {
       parts.mute.setAttribute("aria-pressed", String(muted.includes(stream)));
       parts.solo.setAttribute("aria-pressed", String(solo.includes(stream)));
       parts.solo.disabled = OVER.includes(heard.get(stream)?.state); // or it would silence all others
-      setText(parts.words, streamWords(heard.get(stream), wave?.serverStalls ?? 0));
+      setText(parts.words, streamWords(heard.get(stream), wave?.serverStalls ?? 0, waiting.includes(stream)));
       parts.canvas.setAttribute("aria-label", `Sound of ${label}: ${parts.words.textContent}`);
       wave?.draw(parts.canvas, pointed === stream ? chunk : null);
     });
