@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from voxserve.core import trace_file
+from voxserve.core.errors import InvalidInput
 from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
 from voxserve.core.jobs import LaneName
 from voxserve.core.protocols import SpeechEngine
@@ -35,14 +36,14 @@ def save(engine: SpeechEngine, path: str | Path) -> Path:
             chunk), `.html` (the figure, zoomable without a kernel) or `.png` (a picture of it).
 
     Raises:
-        ValueError: Another ending.
+        InvalidInput: Another ending.
     """
     path = Path(path)
     for ending, write in _WRITERS.items():
         if path.name.endswith(ending):
             write(engine, path)
             return path
-    raise ValueError(f"{path.name}: the name must end in {', '.join(_WRITERS)}")
+    raise InvalidInput(f"{path.name}: the name must end in {', '.join(_WRITERS)}")
 
 
 def perfetto(records: Iterable[Record]) -> dict[str, Any]:

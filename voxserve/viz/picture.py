@@ -21,6 +21,7 @@ _ROW, _GAP = 44, 6
 _SLACK_Y, _SLACK_H = _TOP + 4 * (_ROW + _GAP) + 8, 90
 _TOP_SLACK_S = 4.0
 _FLOOR_S = -0.5
+_TICKS_S = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600)
 _KEYS = (
     ("prefill", PREFILL),
     ("decode", DECODE),
@@ -114,7 +115,7 @@ def _frame(
         y = _TOP + place * (_ROW + _GAP)
         canvas.rect(_LEFT, y, _RIGHT - _LEFT, _ROW, view.lane)
         canvas.text(_LEFT - 8, y + _ROW / 2 + 4, name, view.text, "right")
-    step = next(s for s in (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10) if (view.to_s - view.from_s) / s < 12)
+    step = next(s for s in _TICKS_S if (view.to_s - view.from_s) / s < 12)
     bottom = _SLACK_Y + _SLACK_H
     for i in range(int((view.to_s - view.from_s) / step + 1e-6) + 1):
         x = view.x(view.to_s - i * step)

@@ -16,6 +16,7 @@ from typing import Any
 from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz import export
+from voxserve.viz.checks import positive, window
 from voxserve.viz.controls import Controls
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.history import History
@@ -63,6 +64,8 @@ class Workbench:
         max_rate_rps: float | None = None,
         tap: bool = False,
     ) -> None:
+        if max_rate_rps is not None:
+            max_rate_rps = positive("max_rate_rps", max_rate_rps)
         if engine.name in _open:
             _open[engine.name]._end()  # the load goes on: the cell may just have set it
         self.engine = engine
@@ -118,6 +121,7 @@ class Workbench:
 
     def figure(self, window_s: float = 8.0) -> Any:
         """The last seconds as a Plotly figure that can be saved in a notebook or as HTML."""
+        window_s = window(window_s)
         return timeline_figure(
             recent(self.engine.trace, self.engine.now_s() - window_s - export.BEFORE_S),
             window_s=window_s,
@@ -126,14 +130,14 @@ class Workbench:
 
     def png(self, window_s: float = 8.0, *, is_dark: bool = False) -> bytes:
         """The last seconds as a PNG, drawn in the kernel: `IPython.display.Image(bench.png())`."""
-        return export.png(self.engine, window_s, is_dark=is_dark)
+        return export.png(self.engine, window(window_s), is_dark=is_dark)
 
     def what_if(self, seconds: float = 20.0, **changes: Any) -> WhatIf:
         """What other settings would have done with the last seconds' requests.
 
         Waits for the simulation and draws it as ghosts under the live lanes.
         """
-        answer = what_if(self.engine, seconds, **changes)
+        answer = what_if(self.engine, window(seconds), **changes)
         self.stories.show(answer)
         return answer
 
