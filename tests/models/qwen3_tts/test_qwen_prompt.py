@@ -38,6 +38,16 @@ def test_control_tokens_in_a_text_are_text(tokenizer: BpeTokenizer) -> None:
     assert max(ids) < 296, "the vocabulary without control tokens"
 
 
+@pytest.mark.parametrize("half", [chr(0xD83D), chr(0xDE00)])
+def test_half_a_surrogate_pair_is_a_character_like_others(
+    tokenizer: BpeTokenizer, half: str
+) -> None:
+    for kind in (tokenizer, HashTokenizer(100)):
+        assert kind.encode(f"a {half} b") == kind.encode("a \ufffd b")
+        assert "".join(kind.split_settled(f"a {half} b c")).startswith("a ")
+    assert tokenizer.encode("\ud83d\ude00") == tokenizer.encode("\U0001f600")
+
+
 @pytest.mark.parametrize("make", [lambda: BpeTokenizer(CHECKPOINT), lambda: HashTokenizer(1000)])
 def test_parts_give_the_ids_of_the_whole(make: object) -> None:
     tokenizer = make()

@@ -65,14 +65,14 @@ class BpeTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text; control tokens written out in it are ordinary text."""
-        return self._tokenizer.encode(text, add_special_tokens=False).ids
+        return self._tokenizer.encode(_whole(text), add_special_tokens=False).ids
 
     def split_settled(self, text: str) -> tuple[str, str]:
         """Cuts a text that may go on into what can be encoded now, and the rest.
 
         The ids of both parts together are those of the whole, whatever follows.
         """
-        text = unicodedata.normalize("NFC", text)
+        text = unicodedata.normalize("NFC", _whole(text))
         if not text:
             return "", ""
         words = [text[slice(*span)] for _, span in self._words.pre_tokenize_str(text)]
@@ -101,7 +101,7 @@ class HashTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids that depend on the words only."""
-        parts = [part for word in text.split() for part in _halves(word)]
+        parts = [part for word in _whole(text).split() for part in _halves(word)]
         return [zlib.crc32(part.encode()) % self._num_ids for part in parts]
 
     def split_settled(self, text: str) -> tuple[str, str]:
@@ -123,6 +123,11 @@ def _bpe(folder: Path) -> BPE:
 def _pair(line: str) -> tuple[str, str]:
     left, right = line.split(" ")
     return left, right
+
+
+def _whole(text: str) -> str:
+    """The text with halves of surrogate pairs, which no encoding takes, joined or replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _halves(word: str) -> Iterable[str]:
