@@ -66,6 +66,7 @@ def test_without_a_profile_stage_times_come_from_the_trace() -> None:
     engine = FakeEngine(speed=30.0)
     for _ in range(2):
         list(engine.stream("one two three four five"))
+    time.sleep(engine.settings.ttfa_target_s)  # a request counts once its first audio is due
     answer = what_if(engine, 10.0, background_batch=1)
     assert answer.measured.num_requests == answer.before.num_requests == 2
     assert any(isinstance(record, LaneSpan) for record in answer.ghost)
