@@ -12,6 +12,7 @@ from waiting import wait_for
 
 from voxserve.core import trace_file
 from voxserve.core.errors import InvalidInput
+from voxserve.core.events import LaneSpan, SettingChange
 from voxserve.core.trace_file import SavedTrace
 from voxserve.sim.api import simulate
 from voxserve.viz.replay import Replay
@@ -44,6 +45,26 @@ def test_it_stands_still_until_played_and_stops_at_the_end(
     assert len(replay._trace) == len(saved.records)
     replay.play()  # from the start again
     wait_for(lambda: replay.now_s < replay._last_s - 1)
+
+
+def test_it_opens_on_the_first_window_with_activity_and_names_what_it_shows(
+    saved: SavedTrace,
+) -> None:
+    quiet = [SettingChange(-60.0, "margin", "0.1", "0.2"), *saved.records]
+    late = [replace(r, start_s=r.start_s + 60.0, end_s=r.end_s + 60.0) for r in _spans(saved)]
+    about = {"model": "vox-tiny", "device": saved.about["device"]}
+    long = Replay(replace(saved, records=(*quiet, *late), about=about), name="long")
+    first_s = min(span.end_s for span in _spans(saved))
+    assert long.now_s == pytest.approx(first_s + long.timeline.window_s)
+    assert any(isinstance(record, LaneSpan) for record in long._trace.records())
+    wait_for(lambda: long._place.value == pytest.approx(long.now_s + 60.0))
+    title = long.widget.children[0].value
+    assert title == "<b>replay</b> long · vox-tiny · sim:h200-qwen3-tts-1.7b"
+    long.close()
+
+
+def _spans(saved: SavedTrace) -> list[LaneSpan]:
+    return [record for record in saved.records if isinstance(record, LaneSpan)]
 
 
 def test_seeking_back_shows_what_was_there_then(replay: Replay) -> None:

@@ -18,7 +18,7 @@ import ipywidgets
 
 from voxserve.core import trace_file
 from voxserve.core.errors import InvalidInput
-from voxserve.core.events import Record, Trace
+from voxserve.core.events import ChunkLife, LaneSpan, Record, Trace
 from voxserve.core.protocols import EngineStats
 from voxserve.core.request import RequestState
 from voxserve.core.trace_file import SavedTrace
@@ -73,11 +73,17 @@ class Replay:
         self._ticks = 0
         self._thread_name = f"voxserve-replay-{self.name}"
         self._wall_s = time.monotonic()
-        self._rewind(self._first_s)
+        self._rewind(self._opening_s())
         self._layout(speed, about)
         self._publisher = Publisher(self._tick, self._report, self._thread_name)
         _open[self.name] = self
         self._publisher.start()
+
+    def _opening_s(self) -> float:
+        """The end of the first window in which something runs."""
+        active = (r for r in self._records if isinstance(r, LaneSpan | ChunkLife))
+        first_s = next(map(time_of, active), self._last_s)
+        return min(self._last_s, first_s + float(self.timeline.window_s))
 
     def play(self) -> None:
         """Plays from where it stands, or from the start after the end."""
@@ -104,9 +110,8 @@ class Replay:
 
     def _layout(self, speed: float, about: dict[str, Any]) -> None:
         words = [str(about[key]) for key in ("model", "device", "workload") if key in about]
-        title = ipywidgets.HTML(
-            f"<b>replay</b> {html.escape(self.name)} {html.escape(' · '.join(words))}"
-        )
+        told = html.escape(" · ".join([self.name, *words]))
+        title = ipywidgets.HTML(f"<b>replay</b> {told}")
         self._play = ipywidgets.ToggleButton(description="Play", icon="play", tooltip="Play, pause")
         self._place = ipywidgets.FloatSlider(
             max=max(0.1, self._last_s - self._first_s),
