@@ -86,6 +86,9 @@ def test_what_if_is_answered_beside_the_running_engine(
     assert "↳ LM" in page.locator(".vs-plot").inner_text()
     page.get_by_role("button", name="Live").click()
     page.wait_for_selector(".vs-plot", state="hidden")
+    page.locator(".vs-haunt").wait_for(state="hidden", timeout=20_000)  # the window has moved on
+    assert not words.is_visible()
+    assert page.locator(".vs-haunted").count() == 0
     assert lab.evaluate(page, "bool(engine.turns()[:, 0].max() < 1.0)")  # never held up
     lab.evaluate(page, "0", "workbench.close(); engine.stop()")
 

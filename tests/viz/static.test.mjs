@@ -108,13 +108,29 @@ test("zooming goes to the next length, from any, and stops at the ends", () => {
 test("ghosts are kept until there are others, and lie in rows of their own", () => {
   const tracks = new Tracks(SCHEMA, 10);
   tracks.add(...delta(104, [], []));
-  tracks.haunt({ name: "x", words: "x", t0: 100 }, [table([[0, 1, 1, 1, 2]]), table([])]);
+  const none = table([]);
+  tracks.haunt({ name: "x", words: "x", t0: 100 }, [table([[0, 1, 1, 1, 2]]), none, none, none]);
   const seen = tracks.within(100, 104);
   const box = layoutOf(800, 320, true);
   const found = hit(box, { from: 100, to: 104 }, seen, xOf(box, { from: 100, to: 104 }, 101.5), box.ghosts[0].y + 2);
   assert.equal(found.kind, "ghost");
-  tracks.haunt({ name: "", words: "", t0: 100 }, [table([]), table([])]);
-  assert.equal(tracks.within(100, 104).ghost, null);
+  assert.equal(tracks.isHaunted(100, 104), true);
+  assert.equal(tracks.isHaunted(102.5, 110), false, "live went on: no empty lanes");
+  assert.ok(!tracks.within(102.5, 110).ghost);
+  tracks.haunt({ name: "", words: "", t0: 100 }, [none, none, none, none]);
+  assert.ok(!tracks.within(100, 104).ghost);
+});
+
+test("what happened beside a late ghost comes with it, once", () => {
+  const tracks = new Tracks(SCHEMA, 10);
+  const [old, recent] = [[0, 1, 1, 1, 2], [1, 1, 1, 55, 56]];
+  const [early, late] = [[1, 1, 0, 1, 2, 3, 1, 0], [2, 1, 0, 55, 56, 57, 1, 0]];
+  tracks.add(...delta(157, [old, recent], [early, late]));
+  assert.equal(tracks.within(100, 160).spans.length, 1, "the first has been forgotten");
+  tracks.haunt({ name: "x", words: "x", t0: 100 }, [table([old]), table([]), table([old, recent]), table([early, late])]);
+  const seen = tracks.within(100, 160);
+  assert.deepEqual(seen.spans.map((s) => s.end_s), [102, 156]);
+  assert.deepEqual(seen.chunks.map((c) => c.index), [1, 2]);
 });
 
 test("the strip puts running chunks at their slack and stacks those that would overlap", () => {

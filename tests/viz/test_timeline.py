@@ -101,3 +101,17 @@ def test_selecting_a_chunk_is_told(page: Page) -> None:
     page.widget.on_select = lambda request_id, index: chosen.append((request_id, index))
     page.says(type="select", request_id=3, index=1)
     assert chosen == [(3, 1)]
+
+
+def test_a_ghost_brings_what_happened_then_to_every_page(page: Page) -> None:
+    ghost = [span(LaneName.LM, JobKind.DECODE, 9.0, 9.5)]
+    recorded = [span(LaneName.LM, JobKind.DECODE, at_s, at_s + 0.2) for at_s in (9.0, 9.3)]
+    page.widget.show_ghost("time sharing", "worse", ghost, recorded)
+    page.says(type="hello", page="a", hidden=False)  # opened later
+    shown = [sent for sent in page.sent if sent[0]["type"] == "ghost"]
+    page.publish()
+    shown += [sent for sent in page.sent if sent[0]["type"] == "ghost"]
+    assert [message.get("is_new", False) for message, _ in shown] == [True, False]
+    for _, buffers in shown:
+        counts = [len(one) // 4 // len(module.wire.SPAN_COLUMNS) for one in buffers]
+        assert counts == [1, 0, 2, 0]

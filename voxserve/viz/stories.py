@@ -92,7 +92,7 @@ class Stories:
 
     def show(self, answer: WhatIf) -> None:
         """Draws an answer's ghosts and tells the difference."""
-        self.timeline.show_ghost(answer.name, answer.words(), answer.ghost)
+        self.timeline.show_ghost(answer.name, answer.words(), answer.ghost, answer.recorded)
         self.tell(answer.table_html())
 
     def close(self) -> None:

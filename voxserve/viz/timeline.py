@@ -94,21 +94,26 @@ class Timeline(anywidget.AnyWidget):
         if replay and self._ghost is not None:
             self.send(*self._ghost)
 
-    def show_ghost(self, name: str, words: str, records: Iterable[Record]) -> None:
+    def show_ghost(
+        self, name: str, words: str, records: Iterable[Record], recorded: Iterable[Record] = ()
+    ) -> None:
         """Draws what would have been as translucent lanes under the real ones.
 
         Args:
             name: What was changed.
             words: The difference in one line, shown while the ghosts are.
             records: Spans and chunks on the engine's clock; none takes the ghosts away.
+            recorded: What did happen then; pages have forgotten it when the answer took long.
         """
         held = list(records)
-        message, buffers = wire.delta(held, max(map(wire.time_of, held), default=0.0))
+        now_s = max(map(wire.time_of, held), default=0.0)
+        message, buffers = wire.delta(held, now_s)
         message |= {"type": "ghost", "name": name, "words": words}
+        buffers = buffers[:2] + wire.delta(recorded, now_s)[1][:2]
         with self._lock:
-            self._ghost = (message, buffers[:2]) if held else None
+            self._ghost = (message, buffers) if held else None
         self.ghosts = True
-        self.send(message | {"is_new": True}, buffers[:2])
+        self.send(message | {"is_new": True}, buffers)
 
     def restart(self) -> None:
         """Empties every page's view and sends the window again with the next frame."""

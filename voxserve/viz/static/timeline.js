@@ -73,7 +73,8 @@ export default () => {
     const view = { from: now - length, to: now + AHEAD * length, now, margin: model.get("margin_s"), mark };
     // All that is kept is there to pan to, unless that is more than SVG can take.
     const isMuch = isPlain || tracks.spans.length > MANY_BARS;
-    return { view, seen: tracks.within(isMuch ? view.from : tracks.now - tracks.keepS, Infinity), isPlain };
+    const from = isMuch ? view.from : Math.min(view.from, tracks.now - tracks.keepS);
+    return { view, seen: tracks.within(from, Infinity), isPlain };
   }
 
   function render({ model, el }) {
@@ -102,6 +103,7 @@ export default () => {
     let waiting = 0;
     let drawnMs = 0;
     let saidMs = 0;
+    let wasHaunted = false;
     const isReduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
 
     const current = () => {
@@ -109,9 +111,14 @@ export default () => {
       const seen = frozen ? frozen.seen : tracks.within(view.from, view.to);
       return { view, seen: model.get("ghosts") ? seen : { ...seen, ghost: null } };
     };
+    const isHaunted = () => {
+      const { from, to } = frozen ? frozen.view : liveView(model);
+      return tracks.isHaunted(from, to);
+    };
     const paint = () => {
       waiting = 0;
       if (!canvas.clientWidth || (isReduced && performance.now() - drawnMs < REDUCED_MS)) return;
+      if (isHaunted() !== wasHaunted) return place(); // ghosts came into the window, or left it
       drawnMs = performance.now();
       const { view, seen } = current();
       draw(g, box, seen, view, theme, NAMES, selected);
@@ -131,17 +138,17 @@ export default () => {
       theme = themeOf(el); // unknown until the view is in the page
       [canvas.width, canvas.height] = [width * ratio, height * ratio];
       g.setTransform(ratio, 0, 0, ratio, 0, 0);
-      box = layoutOf(width, height, Boolean(current().seen.ghost));
+      box = layoutOf(width, height, wasHaunted && model.get("ghosts"));
       paint();
     };
     /** The ghosts' button and words, and room for their lanes. */
     const place = () => {
-      const { ghost } = tracks;
-      const isShown = Boolean(ghost && model.get("ghosts"));
-      haunt.hidden = !ghost;
+      wasHaunted = isHaunted();
+      const isShown = wasHaunted && model.get("ghosts");
+      haunt.hidden = !wasHaunted;
       haunt.setAttribute("aria-pressed", String(isShown));
       words.hidden = !isShown;
-      words.textContent = isShown ? `↳ What if ${ghost.words}` : "";
+      words.textContent = isShown ? `↳ What if ${tracks.ghost.words}` : "";
       stage.classList.toggle("vs-haunted", isShown);
       stage.classList.toggle("vs-zoomed", Boolean(frozen && !frozen.isPlain));
       resize();
@@ -231,7 +238,7 @@ export default () => {
     canvas.onkeydown = (event) => {
       if (event.key === " ") freeze(!frozen);
       else if (event.key === "ArrowLeft" || event.key === "ArrowRight") step(event.key === "ArrowLeft" ? -1 : 1);
-      else if (event.key === "g" && tracks.ghost) toggle();
+      else if (event.key === "g" && wasHaunted) toggle();
       else if (event.key === "+" || event.key === "-") zoom(event.key === "+" ? -1 : 1);
       else return;
       event.preventDefault();

@@ -40,7 +40,7 @@ export class Tracks {
     this.chunks = [];
     this.marks = []; // setting and overload changes: {time_s, text}
     this.heard = []; // listener stalls: {time_s, gap_s}
-    this.ghost = null; // what would have been: {name, words, spans, chunks}
+    this.ghost = null; // what would have been: {name, words, spans, chunks, from, to, recorded}
     this.live = []; // the next chunk of every running request, now
     this.now = 0;
   }
@@ -63,27 +63,47 @@ export class Tracks {
     this.heard = dropWhile(this.heard, (h) => h.time_s < oldest);
   }
 
-  /** Takes in what would have been; without records, there is nothing of the kind. */
+  /** Takes in what would have been, and what was then; without records, there is no ghost. */
   haunt({ name, words, t0 }, buffers) {
-    const { spans, chunks } = this.schema;
-    const held = {
-      spans: decodeRows(ownBytes(buffers[0]), spans, t0),
-      chunks: decodeRows(ownBytes(buffers[1]), chunks, t0),
+    const tables = ([spans, chunks]) => ({
+      spans: decodeRows(ownBytes(spans), this.schema.spans, t0),
+      chunks: decodeRows(ownBytes(chunks), this.schema.chunks, t0),
+    });
+    const { spans, chunks } = tables(buffers);
+    const from = spans.reduce((least, s) => Math.min(least, s.start_s), Infinity);
+    const to = spans.reduce((most, s) => Math.max(most, s.end_s), -Infinity);
+    const recorded = tables(buffers.slice(2));
+    this.ghost = spans.length ? { name, words, spans, chunks, from, to, recorded } : null;
+  }
+
+  /** Whether what would have been reaches into [from, to]. */
+  isHaunted(from, to) {
+    return Boolean(this.ghost && this.ghost.to >= from && this.ghost.from <= to);
+  }
+
+  /** All that is kept, and what came with the ghost and is too old to be kept otherwise. */
+  known() {
+    if (!this.ghost) return this;
+    const { spans, chunks } = this.ghost.recorded;
+    const oldest = this.now - this.keepS;
+    return {
+      spans: spans.filter((s) => s.end_s < oldest).concat(this.spans),
+      chunks: chunks.filter((c) => lastTime(c) < oldest).concat(this.chunks),
     };
-    this.ghost = held.spans.length ? { name, words, ...held } : null;
   }
 
   /** Records that touch [from, to]. */
   within(from, to) {
+    const { spans, chunks } = this.known();
     return {
-      spans: this.spans.filter((s) => s.end_s >= from && s.start_s <= to),
-      chunks: this.chunks.filter(
+      spans: spans.filter((s) => s.end_s >= from && s.start_s <= to),
+      chunks: chunks.filter(
         (c) => within(c.deadline_s, from, to) || within(c.delivered_s, from, to),
       ),
       marks: this.marks.filter((m) => within(m.time_s, from, to)),
       heard: this.heard.filter((h) => within(h.time_s, from, to)),
       live: this.live,
-      ghost: this.ghost && {
+      ghost: this.isHaunted(from, to) && {
         ...this.ghost,
         spans: this.ghost.spans.filter((s) => s.end_s >= from && s.start_s <= to),
         chunks: this.ghost.chunks.filter((c) => within(c.delivered_s, from, to)),
