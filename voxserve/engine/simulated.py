@@ -22,6 +22,7 @@ from voxserve.core.protocols import CostModel, JobResult
 from voxserve.core.settings import Prepared
 from voxserve.engine.renderer import RenderedRequest
 from voxserve.models.base import ModelInfo
+from voxserve.runtime.nap import nap
 from voxserve.sim.cost import ProfileCost
 from voxserve.sim.device import default_settings
 from voxserve.sim.gpu import Ended, SimulatedGpu, outcome
@@ -90,7 +91,7 @@ class SimulatedExecutor:
             self._ended += self._gpu.advance(now_s)
             if self._ended or self._woken.is_set() or now_s >= until_s:
                 break
-            self._woken.wait(min(self._gpu.next_end_s, until_s) - now_s)
+            nap(min(self._gpu.next_end_s, until_s) - now_s, self._woken)
         self._woken.clear()
         ended, self._ended = self._ended, []
         return [self._result(item) for item in ended]
