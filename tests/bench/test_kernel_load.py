@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from voxserve.bench.kernel_load import Heard, measure, next_busy_rate
+from voxserve.bench.kernel_load import Heard, measure, next_busy_rate, results_of
 
 OPTIONS = {
     "model": "vox-tiny",
@@ -63,3 +63,21 @@ def test_rates_beside_a_busy_cell():
     assert next_busy_rate({120.0: 0.5}, 120.0) == 108.0
     assert 108.0 < next_busy_rate({120.0: 0.5, 108.0: 0.95}, 120.0) < 120.0
     assert 0.0 < next_busy_rate({120.0: 0.5, 108.0: 0.6}, 120.0) < 108.0
+
+
+def test_what_was_found_becomes_a_results_file():
+    def search(rps: float, delay_ms: float) -> dict[str, object]:
+        rows = [{"rate_rps": rps, "host_delay_max_ms": delay_ms, "turn_p99_ms": 2.0}]
+        return {"rates": rows, "capacity_rps": rps}
+
+    found = {"quiet": search(100.0, 5.0), "busy": search(85.0, 9.0), "kept_share": 0.85}
+    about = {"device": "a GPU", "date": "2026-11-29", "versions": {}, "settings": {}}
+    results = results_of(found, about, "a command")
+    rows = {row.figure: row for row in results.rows}
+    assert rows["longest host delay there, cell computing in pure Python"].value == 9.0
+    kept = rows["capacity kept beside the computing cell"]
+    assert (kept.value, kept.must, kept.verdict()) == (0.85, 0.9, "missed")
+    nothing = {"rates": [], "capacity_rps": None}
+    found = {"quiet": nothing, "busy": nothing, "kept_share": None}
+    verdicts = {row.verdict() for row in results_of(found, about, "a command").rows}
+    assert verdicts == {"not measured"}

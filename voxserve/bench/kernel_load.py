@@ -16,11 +16,14 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
+from voxserve.bench import machine
 from voxserve.bench.quick_search import HOLDS, Display, compute_until, next_rate, quick_sweep
 from voxserve.bench.runs import figures
+from voxserve.bench.tables import Figure, Results
 from voxserve.core.errors import EngineFailed
 from voxserve.core.slo import capacity_rps
 from voxserve.engine.engine import Engine
@@ -229,6 +232,33 @@ def _in_kernel(options: dict[str, Any], heard: Heard) -> None:
         manager.shutdown_kernel(now=True)
 
 
+def results_of(found: Mapping[str, Any], about: Mapping[str, Any], command: str) -> Results:
+    """A results file's content from what `measure` found.
+
+    Args:
+        found: From `measure`.
+        about: device, date, versions and settings of the results.
+        command: That measured it.
+    """
+    rows: list[Figure] = []
+    for name, cell in ((QUIET, "idle cell"), (BUSY, "cell computing in pure Python")):
+        rps = found[name]["capacity_rps"]
+        tried: list[dict[str, Any]] = found[name]["rates"]
+        at: dict[str, Any] = next((row for row in tried if row["rate_rps"] == rps), {})
+        label = f"capacity at {HOLDS:.0%} in a notebook kernel, display at 10 Hz, {cell} (1 seed)"
+        rows += [
+            Figure(label, rps or None, "req/s", better="higher"),
+            Figure(f"longest host delay there, {cell}", at.get("host_delay_max_ms"), "ms"),
+            Figure(f"turn of the serving thread there, {cell}, p99", at.get("turn_p99_ms"), "ms"),
+        ]
+    kept = Figure(
+        "capacity kept beside the computing cell",
+        *(found["kept_share"], "share", 1.0 - ALLOWED_LOSS),
+        better="higher",
+    )
+    return Results(**about, command=command, rows=(*rows, kept))
+
+
 def _say(name: str, content: Mapping[str, Any]) -> None:
     """A line of the kernel's output that the other side understands."""
     sys.stdout.write(f"{_MARK}{json.dumps([name, content], default=str)}\n")
@@ -249,12 +279,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--most-runs", type=int, default=6, help="of each search")
     parser.add_argument("--budget", type=float, default=170.0, help="seconds for both searches")
     parser.add_argument("--output", help="also write the JSON there")
+    parser.add_argument("--results", type=Path, help="also write it as a results file")
     args = vars(parser.parse_args(argv))
-    output, budget_s, settings = (
-        args.pop("output"),
-        args.pop("budget"),
-        {"chunk_ramp": args.pop("ramp")},
-    )
+    output, results, budget_s = args.pop("output"), args.pop("results"), args.pop("budget")
+    settings = {"chunk_ramp": args.pop("ramp")}
     weights = args.pop("weights") or None
     options = {**args, "weights": weights, "settings": settings, "budget_s": budget_s}
 
@@ -267,6 +295,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout.write(text + "\n")
     if output:
         Path(output).write_text(text + "\n", encoding="utf-8")
+    if results:
+        about = {
+            "device": machine.device_name(args["device"]),
+            "date": datetime.now(UTC).date().isoformat(),
+            "versions": machine.versions("torch", "triton"),
+            "settings": machine.revision() | options,
+        }
+        results_of(found, about, "python -m voxserve.bench.kernel_load").save(results)
     return 1 if "errors" in found else 0
 
 

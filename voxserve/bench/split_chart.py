@@ -1,4 +1,7 @@
-"""Draws what each split of a profiled GPU sustains: the Pareto front of backbone and codec."""
+"""Draws what each split of a profiled GPU sustains: the Pareto front of backbone and codec.
+
+`python -m voxserve.bench.split_chart` makes the chart of the shipped H200 profile again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from voxserve.sim.placing import SplitChoice
+from voxserve.bench.tables import RESULTS_DIR
+from voxserve.core import profile as profiles
+from voxserve.sim.placing import SplitChoice, expected_load, split_of
 
 
 def split_table(choice: SplitChoice) -> str:
@@ -19,13 +24,14 @@ def split_table(choice: SplitChoice) -> str:
     return "\n".join(lines)
 
 
-def save_split_chart(choice: SplitChoice, title: str, path: Path) -> None:
-    """Writes the table as a chart, one HTML file that needs nothing else.
+def save_split_chart(choice: SplitChoice, title: str, path: Path, is_whole: bool = True) -> None:
+    """Writes the table as a chart, one HTML file.
 
     Args:
         choice: Estimates and choice.
         title: Of the chart.
         path: Of the file.
+        is_whole: With Plotly inside (5 MB), to be opened without a network.
     """
     go: Any = import_module("plotly.graph_objects")  # heavy: only where a chart is drawn
     splits = [item for item in choice.estimates if not item.split.is_none]
@@ -37,7 +43,7 @@ def save_split_chart(choice: SplitChoice, title: str, path: Path) -> None:
             y=[item.codec_rps for item in items],
             text=[str(item.split) for item in items],
             mode="lines+markers+text" if name == "split" else "markers+text",
-            textposition="top center",
+            textposition="middle right",  # beside the line, which falls
             marker={"symbol": symbol, "size": 9},
             name=name,
         )
@@ -54,4 +60,16 @@ def save_split_chart(choice: SplitChoice, title: str, path: Path) -> None:
         xaxis_title="backbone, requests/s",
         yaxis_title="codec, requests/s",
     )
-    figure.write_html(path, include_plotlyjs=True)
+    figure.write_html(path, include_plotlyjs=is_whole or "cdn")
+
+
+def main() -> None:
+    """Writes the chart that the README links to; small, so Plotly comes from its network."""
+    profile = profiles.load("h200")
+    choice = split_of(profile, expected_load(profile, "libritts"))
+    title = f"{profile.model} on {profile.device}"
+    save_split_chart(choice, title, RESULTS_DIR / "h200-splits.html", is_whole=False)
+
+
+if __name__ == "__main__":
+    main()
