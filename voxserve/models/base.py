@@ -365,7 +365,7 @@ class SpeechModel(ABC):
         Returns:
             [columns] int32, the same number of columns for every request of a state.
         """
-        raise NotImplementedError(f"{self.info.name} opens its slots from the host")
+        raise AssertionError(f"{self.info.name} opens its slots from the host")
 
     def open_slots(self, state: Any, slots: torch.Tensor, rows: torch.Tensor) -> None:
         """`open_slot` and `assign_pages` for many slots, on the device; can be captured.
@@ -378,14 +378,14 @@ class SpeechModel(ABC):
             slots: [rows] int32; padding rows name the scratch slot, any number of times.
             rows: [rows, columns] int32, from `open_row`.
         """
-        raise NotImplementedError(f"{self.info.name} opens its slots from the host")
+        raise AssertionError(f"{self.info.name} opens its slots from the host")
 
     def assign_pages(self, state: Any, slot: int, pages: Sequence[int]) -> None:
         """Tells the state which KV pages a slot owns, in order, before a prefill into it.
 
         Only where `StateSize.num_kv_pages` is not 0; on the LM lane.
         """
-        raise NotImplementedError(f"{self.info.name} keeps no pages")
+        raise AssertionError(f"{self.info.name} keeps no pages")
 
     def open_text(self) -> TextFeed:
         """A feed for one request's streamed text.
@@ -423,7 +423,7 @@ class SpeechModel(ABC):
             ids: [tokens], possibly none.
             is_complete: These were the last.
         """
-        raise NotImplementedError(f"{self.info.name} takes whole texts only")
+        raise AssertionError(f"{self.info.name} takes whole texts only")
 
     def pack_prefill(
         self, slots: tuple[int, ...], pieces: tuple[Piece, ...], device: torch.device
