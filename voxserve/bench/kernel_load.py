@@ -244,7 +244,7 @@ def results_of(found: Mapping[str, Any], about: Mapping[str, Any], command: str)
     for name, cell in ((QUIET, "idle cell"), (BUSY, "cell computing in pure Python")):
         rps = found[name]["capacity_rps"]
         tried: list[dict[str, Any]] = found[name]["rates"]
-        at: dict[str, Any] = next((row for row in tried if row["rate_rps"] == rps), {})
+        at = next((row for row in tried if row["rate_rps"] == rps), dict[str, Any]())
         label = f"capacity at {HOLDS:.0%} in a notebook kernel, display at 10 Hz, {cell} (1 seed)"
         rows += [
             Figure(label, rps or None, "req/s", better="higher"),
