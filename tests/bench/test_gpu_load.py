@@ -287,3 +287,12 @@ def test_a_rate_that_never_held_is_no_capacity(tmp_path: Path):
     rows = load_results.table_of(tmp_path / "sweeps").rows
     assert rows[0].value is None
     assert rows[0].verdict() == "not measured"
+
+
+def test_points_chosen_by_hand_are_measured_first(tmp_path: Path):
+    words = ["--figures", "", "--points", "libritts-4-10@8:1 overload@4:2 libritts-10@8:x"]
+    summary = run(tmp_path / "out", *words, runs=2)
+    store = unpacked(tmp_path / "out")
+    assert [(r.rate_rps, r.seed) for r in load_runs(store / "libritts-4-10")] == [(8.0, 1)]
+    assert [(r.rate_rps, r.seed) for r in load_runs(store / "overload")] == [(4.0, 2)]
+    assert any("one is like libritts-4-10@180:1" in line for line in summary["lines"])

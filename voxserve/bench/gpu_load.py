@@ -20,6 +20,7 @@ from voxserve.bench import machine, run_store
 from voxserve.bench.load_cases import Budget, Case
 from voxserve.bench.load_session import LoadSession
 from voxserve.bench.search import COMPLETE, DECIDING, ONE_SEED
+from voxserve.core.errors import InvalidInput
 from voxserve.engine.engine import Engine
 
 _GRACE_S = 5.0  # before the budget's end, for packing
@@ -77,7 +78,9 @@ def _measure(
 
 
 def _act(session: LoadSession, words: Sequence[str], cases: Sequence[Case]) -> None:
-    """Cheap parts first, then one level of certainty after the other for all cases."""
+    """Points chosen by hand, cheap parts, then one level of certainty after the other."""
+    for word in session.args.points.split():
+        session.part(word, lambda word=word: _measure_point(session, word))
     overloads = [word for word in words if word.startswith("overload")]
     if overloads:
         session.budget.reserved_s = session.args.seconds + session.budget.overhead_s
@@ -96,6 +99,16 @@ def _act(session: LoadSession, words: Sequence[str], cases: Sequence[Case]) -> N
         for word in overloads if level == ONE_SEED else ():
             usual = _usual_case(session, word)
             session.part("overload", lambda usual=usual: session.overload(usual))
+
+
+def _measure_point(session: LoadSession, word: str) -> None:
+    """A run of "FIGURE@RATE:SEED", where the figure may be "overload"."""
+    figure, _, seed = word.partition(":")
+    if not seed.isdecimal():
+        raise InvalidInput(f"no point {word!r}; one is like libritts-4-10@180:1")
+    is_overload = figure.startswith("overload@")
+    case = _usual_case(session, figure) if is_overload else Case.parse(figure, session.args.start)
+    session.point(case, int(seed), "overload" if is_overload else case.name)
 
 
 def _usual_case(session: LoadSession, word: str) -> Case:
@@ -136,6 +149,8 @@ def planned(args: argparse.Namespace, words: Sequence[str], cases: Sequence[Case
     for word in words:
         if _is_part(word):
             costs[word] = long if word.startswith("overload") else 10.0
+    for word in args.points.split():
+        costs[word] = long
     for case in cases:
         costs[f"{case.name}, bracket, about 5 short runs"] = 5 * short
         costs[f"{case.name}, one seed, about 5 runs"] = 5 * long
@@ -161,6 +176,7 @@ def parser() -> argparse.ArgumentParser:
         default="idle host libritts-10 overload",
         help='"idle", "host", "overload[@CAPACITY]" and WORKLOAD-RAMP[-MODE][@RATE]',
     )
+    made.add_argument("--points", default="", help='runs like "libritts-10@208:1 overload@229:2"')
     made.add_argument("--split", default="100/32", help="the best of several by a short run")
     made.add_argument("--start", type=float, default=160.0, help="first rate of a search")
     made.add_argument("--budget", type=float, default=540.0, help="seconds for everything")

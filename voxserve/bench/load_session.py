@@ -165,6 +165,19 @@ class LoadSession:
             self._note_capacity(case, sweep)
             self.pack()
 
+    def point(self, case: Case, seed: int, folder: str) -> None:
+        """One full run chosen by hand, unless it is there.
+
+        Args:
+            case: Its start is the rate.
+            seed: Of the arrivals.
+            folder: Of its runs.
+        """
+        self._apply(case.settings)
+        sweep = self._sweep(case, folder, self._long_s, is_short=False)
+        if self.budget.fits(f"{folder} at {case.start_rps:g} req/s", self._long_s):
+            self._tell(f"{folder}, seed {seed}", self._timed(sweep, case.start_rps, seed))
+
     def overload(self, case: Case) -> None:
         """The usual settings at 10 % over their capacity.
 
