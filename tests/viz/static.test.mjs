@@ -11,14 +11,15 @@ function load(...names) {
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 }
 
-const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, seconds, stripMarks, stripX, summary, xOf, zoomed } =
+const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, stripMarks, stripX, summary, xOf, zoomed } =
   await load("tracks.js");
 const { Mixer, floats } = await load("mixer.js");
 const { Held } = await load("held.js");
 const { Wave } = await load("colours.js", "shapes.js", "wave.js");
 const { isAudible, streamWords, toggled } = await load("names.js", "rows.js");
 const { sparkPath } = await load("numbers.js");
-const { chunkText, figureOf } = await load("page.js", "tracks.js", "colours.js", "inspect.js");
+const { chunkText, emptyWords, figureOf } = await load("page.js", "words.js", "tracks.js", "colours.js", "inspect.js");
+const { changes, requestName, seconds } = await load("words.js");
 
 const SCHEMA = {
   spans: ["lane", "kind", "batch", "start_s", "end_s"],
@@ -236,6 +237,33 @@ test("a stream waits for its prebuffer unless it has ended", () => {
   assert.deepEqual(play(mixer, 2), []);
   mixer.handle({ type: "end", stream: 1 });
   assert.deepEqual(play(mixer, 1).map((e) => e.kind), ["start", "done"]);
+});
+
+test("changes of one moment are one line, a long one shortened", () => {
+  const marks = [[1, "a 1 → 2"], [1.01, "load none → libritts 1/s"], [3, "b 1 → 2"]];
+  assert.deepEqual(changes(marks.map(([time_s, text]) => ({ time_s, text }))), [
+    { time_s: 1, text: "a 1 → 2 · load none → libritts 1/s" },
+    { time_s: 3, text: "b 1 → 2" },
+  ]);
+  const many = Array.from({ length: 6 }, (_, i) => ({ time_s: 1, text: `${i}`.repeat(40) }));
+  assert.match(changes(many)[0].text, /^0+ · 1+ and 4 more$/);
+});
+
+test("a spoken request is known by its text, a background one by its number", () => {
+  const spoken = { 7: "Some <b>, and much that is said after it" };
+  assert.equal(requestName(7, spoken), "“Some &#60;b&#62;, and much that is said …” (request 7)");
+  assert.equal(requestName(8, spoken), "request 8");
+});
+
+test("an empty row or panel of the figure says why", () => {
+  const names = ["LM", "codec", "urgent", "deadlines"];
+  const places = (seen) => emptyWords({ spans: [], chunks: [], heard: [], ...seen }, names).map(([, at]) => at);
+  assert.deepEqual(places({}), ["LM", 50, "deadlines", 0.5]);
+  const chunk = { deadline_s: 1, slack_s: 0.1 };
+  assert.deepEqual(places({ spans: [{ lane: 0 }, { lane: 1 }], chunks: [chunk] }), ["urgent"]);
+  const unheard = { deadline_s: NaN, slack_s: NaN };
+  const found = emptyWords({ spans: [{ lane: 0 }], chunks: [unheard], heard: [] }, names);
+  assert.ok(found.some(([, , words]) => words.includes("nobody listens")));
 });
 
 test("streams are summed, muted and stopped apart", () => {

@@ -47,7 +47,7 @@ def test_a_late_chunks_parts_and_cure_come_from_the_simulator() -> None:
         engine.trace.append(record)
     late = late_chunks(result.records)[0]
     told = chunk_words(engine.trace, late.request_id, late.index)
-    assert explain(result.records, late.request_id, late.index).sentence in told
+    assert explain(result.records, late.request_id, late.index).about_it in told
     cure = CureSearch(engine, list(engine.trace), late.request_id, late.index).words()
     assert "it would have been in time" in cure or "No single setting" in cure
 
@@ -93,3 +93,14 @@ def test_a_listeners_stall_is_the_servers_or_the_ways() -> None:
 
 def test_a_forgotten_chunk() -> None:
     assert "no longer holds" in chunk_words(Trace(), 1, 1)
+
+
+def test_a_spoken_request_is_named_by_its_text_and_a_background_one_by_its_number() -> None:
+    late = chunk(3, 2, delivered_s=1.6, deadline_s=1.5, stall_s=0.1)
+    arrival = state(3, RequestState.WAITING, 0.1)
+    told = chunk_words([arrival, late], 3, 2, "Fish & chips, and then another half an hour of it")
+    assert told.startswith("<b>“Fish &amp; chips, and then another …” (request 3), chunk 2</b>: ")
+    assert "<b>It came 100.0 ms late" in told
+    assert chunk_words([arrival, late], 3, 2).startswith("<b>Request 3, chunk 2</b>: ")
+    stall = ListenerStall(1.6, 0.0, 3)
+    assert "of “Fish” (request 3): the browser" in heard_words([late], stall, 0.1, 0.0, "Fish")

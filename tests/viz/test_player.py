@@ -85,7 +85,39 @@ def test_a_page_that_left_or_went_silent_is_replaced(
     later_s = module.time.monotonic() + module.PAGE_TIMEOUT_S + 1
     monkeypatch.setattr(module.time, "monotonic", lambda: later_s)
     _says(player, type="hello", page="c")
+    assert player.page == "b"  # a busy kernel may not have read yet what it said
+    _says(player, type="state", page="b", state="running", mode="worklet")
+    _says(player, type="wait", page="c")
+    assert player.page == "b"
+    monkeypatch.setattr(module.time, "monotonic", lambda: later_s + module.PAGE_TIMEOUT_S + 1)
+    _says(player, type="wait", page="c")
+    _says(player, type="wait", page="c")
     assert player.page == "c"
+
+
+def test_the_solo_of_a_page_that_is_gone_silences_nothing_on_the_next(
+    player: Player, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _says(player, type="hello", page="a")
+    player.push(4, np.zeros(3, np.int16), end=True)
+    player.solo = [4]
+    later_s = module.time.monotonic() + module.PAGE_TIMEOUT_S + 1
+    monkeypatch.setattr(module.time, "monotonic", lambda: later_s)
+    _says(player, type="hello", page="b")
+    _says(player, type="wait", page="b")
+    assert (player.page, player.solo) == ("b", [])
+
+
+def test_a_tab_that_waits_takes_the_sound_when_the_other_leaves(player: Player) -> None:
+    _says(player, type="hello", page="a")
+    _says(player, type="wait", page="b")
+    assert player.page == "a"
+    player.push(4, np.zeros(3, np.int16))
+    _says(player, type="wait", page="a")  # asked before it knew that it has the sound
+    assert player.page == "a"
+    _says(player, type="bye", page="a")
+    _says(player, type="wait", page="b")
+    assert player.page == "b"
 
 
 def test_what_was_sent_to_a_page_that_is_gone_is_over(player: Player) -> None:

@@ -51,6 +51,11 @@ class Explanation:
     cure: Change | None
     sentence: str
 
+    @property
+    def about_it(self) -> str:
+        """The sentence, where the chunk was named before."""
+        return f"It{self.sentence.removeprefix(_name(self.request_id, self.index))}"
+
 
 _LABELS = {Work.INPUT: Label.INPUT, Work.HOST: Label.HOST, Work.LISTENER: Label.LISTENER}
 
@@ -163,7 +168,7 @@ def _sentence(
     parts: tuple[Interval, ...],
     cure: Change | None,
 ) -> str:
-    name = f"Chunk {chunk.index} of request {chunk.request_id}"
+    name = _name(chunk.request_id, chunk.index)
     if lateness_s <= 0.0:
         if chunk.deadline_s is None or chunk.delivered_s is None:
             return f"{name} has no deadline: nobody listens."
@@ -173,6 +178,10 @@ def _sentence(
     because = ", ".join(f"{_length(s, 1)} {part.words()}" for s, part in _sums(parts))
     told = f"{name} came {_length(lateness_s, 1)} {what}: {because}."
     return told if cure is None else f"{told} {cure.sentence()}"
+
+
+def _name(request_id: int, index: int) -> str:
+    return f"Chunk {index} of request {request_id}"
 
 
 def _length(seconds: float, digits: int) -> str:

@@ -15,7 +15,7 @@ from voxserve.sim.explain import Explanation, Label, explain
 from voxserve.sim.what_if import Context, applied
 from voxserve.viz.aside import Aside, Send
 from voxserve.viz.wire import ListenerStall, time_of
-from voxserve.viz.words import duration
+from voxserve.viz.words import duration, request_name
 
 KEPT_S = 90.0  # of the trace, for stories: the view shows less
 BEFORE_S = 10.0  # of the trace before the chunk's delivery that its story can need
@@ -29,15 +29,23 @@ BLAME = {
 }
 
 
-def chunk_words(records: Iterable[Record], request_id: int, index: int) -> str:
-    """HTML sentences about one chunk; says so when the trace no longer holds it."""
+def chunk_words(records: Iterable[Record], request_id: int, index: int, text: str = "") -> str:
+    """HTML sentences about one chunk; says so when the trace no longer holds it.
+
+    Args:
+        records: The engine's trace.
+        request_id: Whose chunk.
+        index: Which one, 0 first.
+        text: What the request speaks, where people know it by that.
+    """
     held = list(records)
     chunk = find(held, request_id, index)
     if chunk is None:
         return "The trace no longer holds this chunk."
     spans = (r for r in reversed(held) if isinstance(r, LaneSpan))
     span = next((one for one in spans if one.job_id == chunk.job_id), None)
-    told = [f"<b>Request {request_id}, chunk {index}</b>: {_class_words(chunk)}."]
+    name = html.escape(request_name(request_id, text))
+    told = [f"<b>{name[0].upper()}{name[1:]}, chunk {index}</b>: {_class_words(chunk)}."]
     if chunk.launched_s is None or chunk.delivered_s is None:
         return f"{told[0]} It was dropped before it was delivered."
     told.append(_life_words(chunk, span))
@@ -45,14 +53,18 @@ def chunk_words(records: Iterable[Record], request_id: int, index: int) -> str:
     if found is None:
         told.append(_lateness_words(chunk))
     elif is_late(chunk):
-        told.append(f"<b>{html.escape(found.sentence)}</b> {BLAME.get(found.label, '')}")
+        told.append(f"<b>{html.escape(found.about_it)}</b> {BLAME.get(found.label, '')}")
     else:
-        told.append(html.escape(found.sentence))
+        told.append(html.escape(found.about_it))
     return " ".join(told).rstrip()
 
 
 def heard_words(
-    records: Iterable[Record], stall: ListenerStall, prebuffer_s: float, jitter_s: float
+    records: Iterable[Record],
+    stall: ListenerStall,
+    prebuffer_s: float,
+    jitter_s: float,
+    text: str = "",
 ) -> str:
     """Why the browser ran dry: because of the server, or on the way.
 
@@ -61,9 +73,11 @@ def heard_words(
         stall: What the player reported.
         prebuffer_s: The player's.
         jitter_s: The player's imitated network.
+        text: What the request speaks.
     """
     held = list(records)
-    when = f"<b>Listener stall</b> of request {stall.stream}: the browser ran dry."
+    name = html.escape(request_name(stall.stream, text))
+    when = f"<b>Listener stall</b> of {name}: the browser ran dry."
     chunks = [
         r
         for r in held
@@ -72,7 +86,8 @@ def heard_words(
     late = [c for c in chunks if is_late(c) and c.stall_s > 0.0]
     near = [c for c in late if abs((c.deadline_s or 0.0) - stall.time_s) < prebuffer_s + 1.0]
     if near:
-        return f"{when} The server was late. {chunk_words(held, stall.stream, near[0].index)}"
+        late_words = chunk_words(held, stall.stream, near[0].index, text)
+        return f"{when} The server was late. {late_words}"
     spare_s = min(
         (c.deadline_s - (c.delivered_s or 0.0) for c in chunks if c.deadline_s is not None),
         default=None,

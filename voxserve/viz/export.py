@@ -80,7 +80,7 @@ def _span_event(span: LaneSpan) -> dict[str, Any]:
 
 def _chunk_events(chunk: ChunkLife, delivered_s: float) -> list[dict[str, Any]]:
     """Chunks overlap, so they are asynchronous slices, one row per request."""
-    name = f"request {chunk.request_id} chunk {chunk.index}"
+    name = f"request {chunk.request_id}, chunk {chunk.index}"
     both = {"cat": "chunk", "id": chunk.request_id, "pid": 1, "tid": _CHUNK_TRACK, "name": name}
     about = {"urgency": chunk.urgency, "reason": chunk.reason, "stall_s": chunk.stall_s}
     about |= {"deadline_s": chunk.deadline_s, "slack_s": chunk.slack_s}

@@ -91,6 +91,7 @@ class Player(anywidget.AnyWidget):
         self.on_buffer: Callable[[int, float], None] | None = None
         self._lock = threading.Lock()
         self._page_seen_s = 0.0
+        self._quiet_since_s = math.nan  # the page was found silent, not heard since then
         self._least_lag_s = math.inf  # browser and kernel clocks differ by a constant
         self.on_msg(self._on_message)
 
@@ -130,6 +131,10 @@ class Player(anywidget.AnyWidget):
         if heard.is_done:
             self.stop(new)
         return not heard.is_done
+
+    def label(self, stream: int) -> str:
+        """What people know a stream by; "" without a row."""
+        return next((label for number, label in self.streams if number == stream), "")
 
     def remove(self, stream: int) -> None:
         """Takes a stream's row away."""
@@ -208,6 +213,20 @@ class Player(anywidget.AnyWidget):
                 if heard.has_ended and not heard.is_done:
                     self._finish(stream)
 
+    def _is_free(self, page: Any) -> bool:
+        """Whether no page has the sound, or one that is gone without a word.
+
+        Other pages ask every few seconds. Gone is what stays silent from one of their questions
+        to another: after a kernel was busy the first may be read before what the page has said.
+        """
+        with self._lock:
+            if page == self.page:
+                return False
+            is_quiet = time.monotonic() - self._page_seen_s > PAGE_TIMEOUT_S
+            is_gone = is_quiet and self._quiet_since_s == self._page_seen_s
+            self._quiet_since_s = self._page_seen_s if is_quiet else math.nan
+            return is_gone or not self.page
+
     def _finish(self, stream: int) -> None:
         """A stream that is over keeps no other one silent."""
         heard = self.heard[stream]
@@ -222,11 +241,9 @@ class Player(anywidget.AnyWidget):
 
     def _on_message(self, _widget: Any, content: dict[str, Any], buffers: list[bytes]) -> None:
         kind, page = content.get("type"), content.get("page")
-        if kind in ("hello", "claim"):
-            with self._lock:
-                quiet_s = time.monotonic() - self._page_seen_s
-            is_free = self.page in ("", page) or quiet_s > PAGE_TIMEOUT_S
-            if kind == "claim" or is_free:
+        if kind in ("hello", "claim", "wait"):
+            is_back = kind == "hello" and page == self.page  # it has nothing of what was sent
+            if kind == "claim" or is_back or self._is_free(page):
                 self._hand_over(str(page))
             return
         if page != self.page:

@@ -53,6 +53,7 @@ class Stories:
         timeline.on_select_heard = self._told(self.select_heard)
         timeline.on_point = self._point
         player.on_stall = self._on_listener_stall
+        player.observe(self._name_spoken, names="streams")
 
     def tell(self, words: str) -> None:
         """Shows HTML; the hint when there is none."""
@@ -61,7 +62,7 @@ class Stories:
     def select(self, request_id: int, index: int) -> None:
         """Tells a chunk's story, then what would have cured its lateness."""
         held = self._held()
-        story = chunk_words(held, request_id, index)
+        story = chunk_words(held, request_id, index, self.player.label(request_id))
         self.tell(story)
         self._point(request_id, index)
         chunk = find(held, request_id, index)
@@ -78,7 +79,8 @@ class Stories:
         """Tells why the listener had nothing to play."""
         stall = ListenerStall(time_s, 0.0, stream)
         player = self.player
-        self.tell(heard_words(self._held(), stall, player.prebuffer_s, player.jitter_s))
+        text = player.label(stream)
+        self.tell(heard_words(self._held(), stall, player.prebuffer_s, player.jitter_s, text))
 
     def ask(self, changes: dict[str, Any], name: str) -> None:
         """Simulates the last seconds otherwise, and draws the answer as ghosts."""
@@ -142,6 +144,10 @@ class Stories:
 
     def _point(self, request_id: int, index: int) -> None:
         self.player.highlight = {"stream": request_id, "chunk": index}
+
+    def _name_spoken(self, change: dict[str, Any]) -> None:
+        """The timeline names requests as the player's rows do."""
+        self.timeline.spoken = {str(n): label for n, label in change["new"] if n >= 0}
 
     def _on_listener_stall(self, stream: int, gap_s: float) -> None:
         self.timeline.add_listener_stall(ListenerStall(self.engine.now_s() - gap_s, gap_s, stream))

@@ -48,6 +48,7 @@ class Timeline(anywidget.AnyWidget):
     ended = traitlets.Unicode("").tag(sync=True)
     note = traitlets.Unicode("").tag(sync=True)  # over the lanes, such as "engine stopped"
     ghosts = traitlets.Bool(True).tag(sync=True)  # drawn, where there are any
+    spoken = traitlets.Dict({}).tag(sync=True)  # texts of requests, by number
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)

@@ -1,6 +1,8 @@
-"""Numbers as the views write them."""
+"""Numbers and requests as the views write them."""
 
 from __future__ import annotations
+
+NAME_CHARS = 32
 
 
 def duration(value_s: float | None) -> str:
@@ -8,6 +10,17 @@ def duration(value_s: float | None) -> str:
     if value_s is None:
         return "–"
     return f"{1000 * value_s:.0f} ms" if abs(value_s) < 1 else f"{value_s:.2f} s"
+
+
+def request_name(request_id: int, text: str = "") -> str:
+    """A spoken request by its text, which its row in the player shows; others by number.
+
+    The pages' `words.js` writes them alike.
+    """
+    if not text:
+        return f"request {request_id}"
+    short = text if len(text) <= NAME_CHARS else f"{text[:NAME_CHARS].rstrip()} …"
+    return f"“{short}” (request {request_id})"
 
 
 def percent(share: float | None) -> str:

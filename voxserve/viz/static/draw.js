@@ -5,6 +5,7 @@ import { drawGhostNames, drawGhosts } from "./ghosts.js";
 import { cross, diamond, disc, line, triangle } from "./shapes.js";
 import { drawStrip } from "./strip.js";
 import { isLate, slackRange, slackY, tickStep, xOf } from "./tracks.js";
+import { changes } from "./words.js";
 
 /** Paints one frame. `view` is {from, to, now, margin, mark, note}: `mark` is what "now" is called. */
 export function draw(g, box, seen, view, theme, names, selected) {
@@ -109,7 +110,7 @@ function drawMarks(g, box, marks, view, theme) {
   g.textBaseline = "alphabetic";
   // Newest first: where texts would overlap, what changed last is what the user looks for.
   let free = Infinity;
-  for (const m of [...marks].reverse()) {
+  for (const m of changes(marks).reverse()) {
     const x = Math.round(xOf(box, view, m.time_s)) + 0.5;
     line(g, x, 14, x, box.bottom);
     const width = g.measureText(m.text).width;

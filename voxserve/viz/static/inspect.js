@@ -2,7 +2,8 @@
 // from the kernel once a page, so nothing is fetched from the internet or saved in the notebook.
 import { COLOURS, colourOf } from "./colours.js";
 import { tell } from "./page.js";
-import { isLate, seconds, slackRange } from "./tracks.js";
+import { isLate, slackRange } from "./tracks.js";
+import { changes, requestName, seconds } from "./words.js";
 
 const GHOST = "↳ ";
 const SLICES = 200; // of the SM occupancy
@@ -39,13 +40,13 @@ export function loadPlotly(model) {
 }
 
 /** Traces and layout of what `seen` holds, in seconds before `view.now`. */
-export function figureOf(seen, view, theme, schema, names) {
+export function figureOf(seen, view, theme, schema, names, spoken) {
   const at = (time) => time - view.now;
   return {
     data: [
-      ...(seen.ghost ? ghostTraces(seen.ghost, at, schema, names) : []),
-      ...spanTraces(seen.spans, at, schema, names),
-      ...chunkTraces(seen, at, schema, names),
+      ...(seen.ghost ? ghostTraces(seen.ghost, at, schema, names, theme) : []),
+      ...spanTraces(seen.spans, at, schema, names, theme),
+      ...chunkTraces(seen, at, schema, names, spoken),
       ...slackTraces(seen.chunks, view, at),
       occupancyTrace(seen.spans, view, at),
     ],
@@ -53,7 +54,7 @@ export function figureOf(seen, view, theme, schema, names) {
   };
 }
 
-function spanTraces(spans, at, schema, names) {
+function spanTraces(spans, at, schema, names, { paper }) {
   const groups = new Map();
   const largest = [1, 1, 1];
   for (const s of spans) {
@@ -78,15 +79,15 @@ function spanTraces(spans, at, schema, names) {
     marker: {
       color: colourOf(rows[0]),
       line: { width: 0 },
-      pattern: { shape: rows[0].kind === 0 ? "/" : "" },
+      pattern: { shape: rows[0].kind === 0 ? "/" : "", fillmode: "overlay", fgcolor: paper, solidity: 0.15, size: 5 },
     },
   }));
 }
 
 /** Rows of their own, each under the lane it would have been. */
-function ghostTraces(ghost, at, schema, names) {
+function ghostTraces(ghost, at, schema, names, theme) {
   const rows = names.map((name) => GHOST + name);
-  return spanTraces(ghost.spans, at, schema, rows).map((trace) => ({
+  return spanTraces(ghost.spans, at, schema, rows, theme).map((trace) => ({
     ...trace,
     name: `${trace.name}, what if ${ghost.name}`,
     opacity: 0.5,
@@ -102,20 +103,20 @@ export function spanText(s, schema) {
   ];
 }
 
-export function chunkText(c, schema) {
+export function chunkText(c, schema, spoken = {}) {
   const due = Number.isFinite(c.deadline_s);
   const spare = c.deadline_s - c.delivered_s;
   const promoted = Number.isFinite(c.promoted_s) ? ", promoted while it waited" : "";
   const last = c.is_last ? ", last" : "";
   return [
-    `<b>request ${c.request_id}, chunk ${c.index}</b> (${c.num_frames} frames${last})`,
+    `<b>${requestName(c.request_id, spoken)}, chunk ${c.index}</b> (${c.num_frames} frames${last})`,
     `${schema.urgencies[c.urgency]}: ${schema.reasons[c.reason]}${promoted}`,
     `waited ${seconds(c.launched_s - Math.max(c.ready_s, c.head_s))}, decoded in ${seconds(c.delivered_s - c.launched_s)}`,
     due ? (spare >= 0 ? `in time by ${seconds(spare)}` : `late by ${seconds(-spare)}`) : "nobody listens",
   ];
 }
 
-function chunkTraces(seen, at, schema, names) {
+function chunkTraces(seen, at, schema, names, spoken) {
   const late = seen.chunks.filter(isLate);
   const points = (name, rows, time, symbol, color, text, width = 2) => ({
     type: "scatter",
@@ -127,7 +128,7 @@ function chunkTraces(seen, at, schema, names) {
     hovertemplate: "%{text}<extra></extra>",
     marker: { symbol, color, size: 10, line: { width, color }, opacity: width > 1 ? 1 : 0.5 },
   });
-  const told = (c) => chunkText(c, schema).join("<br>");
+  const told = (c) => chunkText(c, schema, spoken).join("<br>");
   const due = (c) => at(c.deadline_s);
   const met = seen.chunks.filter((c) => c.delivered_s <= c.deadline_s);
   const stalls = late.filter((c) => c.stall_s > 0);
@@ -136,7 +137,7 @@ function chunkTraces(seen, at, schema, names) {
     points("deadline missed", late, due, "x-thin", COLOURS.stall, told),
     points("server stall", stalls, (c) => at(c.delivered_s), "triangle-down", COLOURS.stall, told),
     points("listener stall", seen.heard, (h) => at(h.time_s), "triangle-down-open", COLOURS.heard,
-      (h) => `the browser ran dry for ${seconds(h.gap_s)}`),
+      (h) => `<b>${requestName(h.stream, spoken)}</b><br>the browser ran dry for ${seconds(h.gap_s)}`),
   ].filter((trace) => trace.x.length);
 }
 
@@ -195,29 +196,53 @@ function occupancyTrace(spans, view, at) {
 
 function plotLayout(seen, view, at, theme, names) {
   const { top, floor } = slackRange(seen.chunks);
+  const pad = 0.08 * (top - floor); // whole marks at both ends
   const isLane = (i) => i < names.length - 1;
-  const rows = names.flatMap((name, i) => (seen.ghost && isLane(i) ? [name, GHOST + name] : [name]));
+  const rows = names.flatMap((name, i) => (seen.ghost && isLane(i) ? [name, GHOST + name] : [name])).reverse();
   const axis = { gridcolor: theme.line, zerolinecolor: theme.line, linecolor: theme.line };
+  const marks = changes(seen.marks);
   return {
     barmode: "overlay",
     bargap: 0.15,
-    margin: { l: 122, r: 10, t: 34, b: 36 },
+    margin: { l: 122, r: 34, t: 30, b: 34 },
     paper_bgcolor: theme.paper,
     plot_bgcolor: theme.paper,
     font: { color: theme.text, size: 11 },
     showlegend: false, // the key above the view says the same
     hoverlabel: { align: "left" },
-    xaxis: { ...axis, anchor: "y3", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 4 } },
-    yaxis: { ...axis, domain: [0.42, 1], categoryorder: "array", categoryarray: rows.reverse() },
-    yaxis2: { ...axis, domain: [0.16, 0.38], title: { text: "slack, s" }, range: [floor, top] },
-    yaxis3: { ...axis, domain: [0, 0.12], title: { text: "SMs, %" }, range: [0, 100], nticks: 3 },
-    shapes: seen.marks.map((m) => ({
+    modebar: { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: theme.faint, activecolor: theme.text }, // beside the axes
+    xaxis: { ...axis, anchor: "y3", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 2 } },
+    yaxis: { ...axis, domain: [0.44, 1], categoryorder: "array", categoryarray: rows, range: [-0.5, rows.length - 0.5] },
+    yaxis2: { ...axis, domain: [0.19, 0.4], title: { text: "slack, s" }, range: [floor - pad, top + pad], nticks: 4 },
+    yaxis3: { ...axis, domain: [0, 0.13], title: { text: "SMs, %" }, range: [0, 105], tickvals: [0, 50, 100] },
+    shapes: marks.map((m) => ({
       type: "line", x0: at(m.time_s), x1: at(m.time_s), y0: 0, y1: 1, yref: "paper",
       line: { dash: "dot", color: theme.text, width: 1 },
     })),
-    annotations: seen.marks.map((m, i) => ({
-      x: at(m.time_s), y: 1, yref: "paper", text: m.text, showarrow: false, xanchor: "left",
-      yanchor: "bottom", yshift: 12 * (i % 2), // two lines, so that neighbours stay readable
-    })),
+    annotations: [
+      ...marks.map((m, i) => ({
+        x: at(m.time_s), y: 1, yref: "paper", text: m.text, showarrow: false, yanchor: "bottom",
+        xanchor: m.time_s > (view.from + view.to) / 2 ? "right" : "left",
+        yshift: 12 * (i % 2), // two lines, so that neighbours stay readable
+      })),
+      ...emptyWords(seen, names).map(([yref, y, text]) => ({
+        xref: "paper", x: 0.5, yref, y, text, showarrow: false, font: { color: theme.faint },
+      })),
+    ],
   };
+}
+
+/** Why a row or a panel has nothing in it: [axis, place, words] of each. */
+export function emptyWords({ spans, chunks, heard }, names) {
+  const found = [];
+  if (!spans.length) found.push(["y", names[0], "Nothing ran in this window."], ["y3", 50, "No SM was busy."]);
+  else {
+    const busy = new Set(spans.map((s) => s.lane));
+    names.slice(0, -1).forEach((name, lane) => busy.has(lane) || found.push(["y", name, "no work in this window"]));
+  }
+  const due = chunks.filter((c) => Number.isFinite(c.deadline_s));
+  if (chunks.length && !due.length) found.push(["y", names.at(-1), "no deadlines: nobody listens"]);
+  else if (!due.length && !heard.length) found.push(["y", names.at(-1), "no chunk was due or delivered"]);
+  if (!chunks.some((c) => Number.isFinite(c.slack_s))) found.push(["y2 domain", 0.5, "no chunk with a deadline was decoded"]);
+  return found;
 }

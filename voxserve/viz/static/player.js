@@ -54,6 +54,7 @@ export default () => {
         sound = null;
         heard.clear();
       }
+      if (!model.get("page")) wait();
       repaint();
     };
     const configure = () =>
@@ -66,11 +67,22 @@ export default () => {
       forget(model.get("streams"));
       repaint();
     };
-    const onLeave = () => isOurs() && tell(model, { type: "bye" });
+    let hasLeft = false;
+    const onLeave = () => {
+      hasLeft = true;
+      if (isOurs()) tell(model, { type: "bye" });
+    };
+    const onBack = () => (hasLeft = false); // the browser may keep a page it went away from
+    /** For the sound, which goes on here when the page that has it leaves, with or without a word. */
+    const wait = () => !hasLeft && tell(model, { type: "wait" });
     // Any click or key lets the browser play: Speak alone is enough.
     const onGesture = () => sound && !sound.isRunning && sound.enable();
-    const heartbeat = setInterval(() => isOurs() && sound && onState(), HEARTBEAT_MS);
+    const heartbeat = setInterval(() => {
+      if (!isOurs()) wait();
+      else if (sound) onState();
+    }, HEARTBEAT_MS);
     globalThis.addEventListener("pagehide", onLeave);
+    globalThis.addEventListener("pageshow", onBack);
     GESTURES.forEach((name) => document.addEventListener(name, onGesture, true));
     model.on("msg:custom", onMessage);
     model.on("change:page", onPage);
@@ -82,6 +94,7 @@ export default () => {
     return () => {
       clearInterval(heartbeat);
       globalThis.removeEventListener("pagehide", onLeave);
+      globalThis.removeEventListener("pageshow", onBack);
       GESTURES.forEach((name) => document.removeEventListener(name, onGesture, true));
       model.off("msg:custom", onMessage);
       sound?.close();
@@ -188,6 +201,7 @@ function blockWords(sound, page) {
 function words(sound, page) {
   if (page && page !== PAGE) return "Sound plays in another tab.";
   if (!sound) return "Connecting to the kernel.";
+  if (sound.isRefused) return "The browser starts no sound: this machine may have no sound device.";
   if (!sound.isRunning) return "The browser plays no sound before the first click or key.";
   return sound.node ? "" : "No worklet: open over localhost or https for gapless sound.";
 }

@@ -5,15 +5,19 @@ import { Mixer } from "./mixer.js";
 
 const BLOCK_S = 0.1; // fallback: audio per buffer source
 const AHEAD_S = 0.3; // fallback: how far ahead they are scheduled
+const START_MS = 3000; // a gesture starts sound at once; after so long it never will
 
 export class Sound {
   /** `onReport({events, streams})` is called ten times a second while anything plays. */
   constructor(rateHz, workletSource, onReport, onState) {
     this.rateHz = rateHz;
     this.onReport = onReport;
+    this.onState = onState;
+    this.isRefused = false; // a gesture did not start it
     this.held = new Held(rateHz); // messages for the mixer while suspended
     this.context = new AudioContext({ sampleRate: rateHz });
     this.context.onstatechange = () => {
+      this.isRefused = false;
       this.flush();
       onState();
     };
@@ -53,6 +57,11 @@ export class Sound {
 
   /** Resumes after a user's gesture; browsers refuse sound before one. */
   async enable() {
+    clearTimeout(this.starting);
+    this.starting = setTimeout(() => {
+      this.isRefused = !this.isRunning;
+      if (this.isRefused) this.onState();
+    }, START_MS);
     await this.context.resume();
     this.flush();
   }
@@ -95,6 +104,7 @@ export class Sound {
 
   close() {
     clearInterval(this.timer);
+    clearTimeout(this.starting);
     this.context.onstatechange = null;
     if (this.context.state !== "closed") this.context.close();
   }

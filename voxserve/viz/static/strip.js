@@ -2,7 +2,8 @@
 // urgency margin. Shape and colour tell its class, filling tells how far it is.
 import { COLOURS } from "./colours.js";
 import { diamond, disc, line } from "./shapes.js";
-import { seconds, stripMarks, stripX } from "./tracks.js";
+import { stripMarks, stripX } from "./tracks.js";
+import { requestName, seconds } from "./words.js";
 
 const TICKS_S = [-0.5, 0, 0.2, 0.5, 1, 2, 4, 8];
 const STAGES = ["being generated", "ready, waits for a codec lane", "being decoded"];
@@ -74,11 +75,11 @@ function drawScale(g, box, live, theme) {
 }
 
 /** A running chunk in words, for the pointer. */
-export function liveText(row) {
+export function liveText(row, spoken = {}) {
   const urgent = row.is_urgent ? "urgent" : "background";
   const late = row.slack_s < 0 ? "will be late" : "slack";
   return [
-    `<b>request ${row.request_id}, chunk ${row.index}</b>`,
+    `<b>${requestName(row.request_id, spoken)}, chunk ${row.index}</b>`,
     `${STAGES[row.stage]}, ${urgent}`,
     row.slack_s < 0 ? `${late} by ${seconds(-row.slack_s)}` : `${late} ${seconds(row.slack_s)}`,
   ];

@@ -7,6 +7,7 @@ import { MARKS, keyTo, nameParts } from "./names.js";
 import { tell } from "./page.js";
 import { liveText } from "./strip.js";
 import { Tracks, hit, layoutOf, summary, zoomed } from "./tracks.js";
+import { requestName } from "./words.js";
 
 const NAMES = ["LM", "codec (background)", "codec (urgent)", "deadlines"];
 const AHEAD = 0.19; // share of the window right of "now": deadlines that are still to come
@@ -89,9 +90,12 @@ export default () => {
       <div class="vs-words" role="status" hidden></div>
       <div class="vs-stage"><canvas tabindex="0" role="img" aria-keyshortcuts="Space ArrowLeft ArrowRight + - G"></canvas>
         <div class="vs-plot" hidden></div><div class="vs-tip" hidden></div>
+        <div class="vs-making" role="status" hidden></div>
         <div class="vs-gone" role="alert" hidden></div></div>`;
     el.querySelector(".vs-legend").innerHTML = keyTo(MARKS);
-    const [canvas, plot, tip, gone] = ["canvas", ".vs-plot", ".vs-tip", ".vs-gone"].map((q) => el.querySelector(q));
+    const [canvas, plot, tip, making, gone] = ["canvas", ".vs-plot", ".vs-tip", ".vs-making", ".vs-gone"].map((q) =>
+      el.querySelector(q),
+    );
     const button = el.querySelector(".vs-freeze");
     const [haunt, zoomIn, words, stage] = [".vs-haunt", ".vs-zoom", ".vs-words", ".vs-stage"].map((q) =>
       el.querySelector(q),
@@ -150,7 +154,6 @@ export default () => {
       words.hidden = !isShown;
       words.textContent = isShown ? `↳ What if ${tracks.ghost.words}` : "";
       stage.classList.toggle("vs-haunted", isShown);
-      stage.classList.toggle("vs-zoomed", Boolean(frozen && !frozen.isPlain));
       resize();
     };
     const alive = () => {
@@ -168,16 +171,19 @@ export default () => {
       button.setAttribute("aria-pressed", String(Boolean(frozen)));
       button.innerHTML = `<i class="fa fa-${frozen ? "play" : "pause"}"></i> ${frozen ? "Live" : "Inspect"}`;
       zoomIn.hidden = !frozen?.isPlain;
+      making.hidden = !frozen || frozen.isPlain;
       if (!frozen || frozen.isPlain) {
         plot.hidden = true;
         canvas.style.visibility = "";
         return paint();
       }
+      making.textContent = "Stands still; the figure to zoom is being made …";
       try {
         const plotly = await loadPlotly(model);
         if (!frozen || frozen.isPlain) return;
-        const { data, layout } = figureOf(current().seen, frozen.view, theme, tracks.schema, NAMES);
+        const { data, layout } = figureOf(current().seen, frozen.view, theme, tracks.schema, NAMES, model.get("spoken"));
         plot.hidden = false;
+        making.hidden = true;
         if (document.activeElement === canvas) button.focus(); // what is hidden takes no keys
         canvas.style.visibility = "hidden";
         const sized = { ...layout, width: canvas.clientWidth, height: canvas.clientHeight };
@@ -188,12 +194,13 @@ export default () => {
         plot.on("plotly_hover", (event) => pointed(chunkAt(event.points[0]) ?? {}));
       } catch {
         plot.hidden = true; // eval is forbidden here: the frozen canvas stays, with hover
+        making.textContent = "Stands still; this page allows no figure to zoom.";
         canvas.style.visibility = "";
         paint();
       }
     };
     const chunkAt = ({ text }) =>
-      frozen.seen.chunks.find((c) => chunkText(c, tracks.schema).join("<br>") === text);
+      frozen.seen.chunks.find((c) => chunkText(c, tracks.schema, model.get("spoken")).join("<br>") === text);
 
     const select = (chunk) => {
       selected = chunk || null;
@@ -212,9 +219,10 @@ export default () => {
       if (found.kind === "chunk" || found.kind === "live") pointed(found.row);
     };
     const told = ({ kind, row }) => {
-      if (kind === "heard") return [`<b>listener stall</b>, request ${row.stream}`, "click for why"];
-      if (kind === "live") return liveText(row);
-      if (kind === "chunk") return chunkText(row, tracks.schema);
+      const spoken = model.get("spoken");
+      if (kind === "heard") return [`<b>listener stall</b>, ${requestName(row.stream, spoken)}`, "click for why"];
+      if (kind === "live") return liveText(row, spoken);
+      if (kind === "chunk") return chunkText(row, tracks.schema, spoken);
       const text = spanText(row, tracks.schema);
       return kind === "ghost" ? ["<i>what if</i>", ...text] : text;
     };

@@ -287,9 +287,3 @@ export function summary(tracks, windowS) {
   const live = `${tracks.live.length} chunks under way, ${urgent} urgent`;
   return `${stalls} stalls in the last ${windowS} s, ${lanes.join(", ")}, ${live}`;
 }
-
-/** 0.0123 -> "12 ms", 1.5 -> "1.50 s". */
-export function seconds(value) {
-  if (!Number.isFinite(value)) return "–";
-  return Math.abs(value) < 1 ? `${Math.round(value * 1000)} ms` : `${value.toFixed(2)} s`;
-}
