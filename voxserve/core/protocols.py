@@ -168,7 +168,7 @@ class SpeechEngine(Protocol):
         ...
 
     def live_chunks(self) -> LiveChunks:
-        """The next chunk of every running request; never blocks on the serving thread."""
+        """The next chunk of every running request; may wait for a moment that suits the engine."""
         ...
 
     def stream(self, text: Any, **options: Any) -> AudioStream:

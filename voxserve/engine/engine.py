@@ -375,7 +375,11 @@ class Engine:
         return replace(stats, workload=load.workload, rate_rps=load.rate_rps)
 
     def live_chunks(self) -> LiveChunks:
-        """The next chunk of every running request and its slack, as of the last display."""
+        """The next chunk of every running request and its slack.
+
+        Returns just after the serving thread has launched a step, or some milliseconds later when
+        it launches none: what the caller does then is not in its way.
+        """
         return self._service.live_chunks()
 
     def turns(self, last: int | None = None) -> NDArray[np.float64]:

@@ -34,10 +34,10 @@ from voxserve.core.protocols import (
 )
 from voxserve.core.request import RequestSpec, RequestState
 from voxserve.core.settings import START_ONLY, Prepared, Settings, Split
+from voxserve.engine.glimpse import Glimpse
 from voxserve.engine.host import tuning
 from voxserve.engine.monitor import Monitor
 from voxserve.engine.requests import ServedRequests, Sink, TextPart
-from voxserve.sched.live import live_chunks
 from voxserve.sched.scheduler import Scheduler
 
 _log = logging.getLogger("voxserve")
@@ -82,8 +82,7 @@ class Service:
         self._is_stopping = False
         self._error: EngineError | None = None
         self._wakeup_s = math.inf
-        self._live = no_chunks()
-        self._is_live_wanted = False
+        self._glimpse = Glimpse(executor.wake)
         self._thread = threading.Thread(
             target=self._serve, name=f"voxserve-{name}-engine", daemon=True
         )
@@ -190,11 +189,8 @@ class Service:
         )
 
     def live_chunks(self) -> LiveChunks:
-        """The newest snapshot, without waiting for the serving thread; asks it for the next."""
-        self._is_live_wanted = True
-        if len(self._live):  # an idle engine takes no turn that would show it idle
-            self._executor.wake()
-        return self._live
+        """A snapshot of just after the next step's launch; returns within two `PATIENCE_S`."""
+        return no_chunks(self._clock.now_s()) if self._idle.is_set() else self._glimpse.look()
 
     def wait_idle(self, timeout_s: float | None = None) -> bool:
         """Waits until no request is active and no slot is in use; False on time-out."""
@@ -290,10 +286,8 @@ class Service:
         self._wakeup_s = _or_never(self._scheduler.wakeup_s())
         for notice in notices:
             self._requests.publish(now_s, notice)
-        if self._is_live_wanted:
-            self._is_live_wanted = False
-            self._live = live_chunks(self._scheduler.board, now_s)
         self._set_busy(now_s)
+        self._glimpse.take(self._scheduler.board, now_s, jobs)
 
     def _take_text(self, now_s: float, text: TextPart) -> None:
         """Sends text to the slot before the scheduler may launch the steps that read it."""
@@ -333,7 +327,6 @@ class Service:
             tuning.leave_busy()
         tuning.leave_serving()
         self._monitor.active.clear()
-        self._live = no_chunks()
         try:
             self._executor.close()
         except Exception:  # border: the engine has ended; the reason is in the log

@@ -13,6 +13,9 @@ from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.playback import STALL_LIMIT_S
 from voxserve.core.request import RequestState
 
+LANES_OVER_S = 2.0  # what lanes do is told of so long: short, so that a knob's effect shows
+_DONE, _CANCELLED = RequestState.DONE, RequestState.CANCELLED  # looking them up costs as much
+
 
 @dataclass(slots=True)
 class RequestLife:
@@ -26,8 +29,9 @@ class RequestLife:
 
     def meets(self, ttfa_target_s: float) -> bool:
         """Whether a finished request met the objective."""
-        is_done = self.state is RequestState.DONE and self.ttfa_s is not None
-        return is_done and (self.ttfa_s or 0.0) <= ttfa_target_s and self.stall_s < STALL_LIMIT_S
+        if self.ttfa_s is None or self.ttfa_s > ttfa_target_s:
+            return False
+        return self.stall_s < STALL_LIMIT_S and self.state is _DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class LiveNumbers:
     window_s: float = 30.0
     requests: dict[int, RequestLife] = field(default_factory=dict[int, RequestLife])
     _spans: deque[LaneSpan] = field(default_factory=deque[LaneSpan])
+    _ttfas: deque[tuple[float, float]] = field(default_factory=deque[tuple[float, float]])
     _first_s: float | None = None
 
     def add(self, records: Iterable[Record]) -> None:
@@ -83,43 +88,41 @@ class LiveNumbers:
             return
         if life.ttfa_s is None and chunk.audio_s > 0:
             life.ttfa_s = chunk.delivered_s - life.arrival_s
+            self._ttfas.append((chunk.delivered_s, life.ttfa_s))
         life.stall_s += chunk.stall_s
 
     def summary(self, now_s: float, ttfa_target_s: float) -> Numbers:
         """Forgets what is too old and sums up the rest."""
-        from_s = now_s - self.window_s
-        self._forget(from_s)
-        lives = list(self.requests.values())
-        ttfas = [
-            life.ttfa_s
-            for life in lives
-            if life.ttfa_s is not None and life.arrival_s + life.ttfa_s >= from_s
-        ]
+        self._forget(now_s)
+        lives = self.requests.values()
         ended = [
-            life
-            for life in lives
-            if life.ended_s is not None and life.state is not RequestState.CANCELLED
+            life for life in lives if life.ended_s is not None and life.state is not _CANCELLED
         ]
+        stalls_s = [life.stall_s for life in lives if life.stall_s]
         since_s = now_s if self._first_s is None else self._first_s
         seen_s = max(1.0, min(self.window_s, now_s - since_s))
         met = sum(life.meets(ttfa_target_s) for life in ended)
+        p50_s, p90_s = _percentiles([ttfa_s for _, ttfa_s in self._ttfas], (50, 90))
         return Numbers(
             window_s=self.window_s,
-            ttfa_p50_s=_percentile(ttfas, 50),
-            ttfa_p90_s=_percentile(ttfas, 90),
+            ttfa_p50_s=p50_s,
+            ttfa_p90_s=p90_s,
             attainment=met / len(ended) if ended else None,
             goodput_rps=met / seen_s,
-            num_stalled=sum(life.stall_s >= STALL_LIMIT_S for life in lives),
-            stall_s=sum(life.stall_s for life in lives),
+            num_stalled=sum(stall_s >= STALL_LIMIT_S for stall_s in stalls_s),
+            stall_s=sum(stalls_s),
             lane_busy=self._busy(now_s),
-            decode_batch=self._mean_batch(JobKind.DECODE, now_s),
-            codec_batch=self._mean_batch(JobKind.CODEC, now_s),
+            decode_batch=self._mean_batch(JobKind.DECODE),
+            codec_batch=self._mean_batch(JobKind.CODEC),
             num_ended=len(ended),
         )
 
-    def _forget(self, from_s: float) -> None:
-        while self._spans and self._spans[0].end_s < from_s:
+    def _forget(self, now_s: float) -> None:
+        from_s = now_s - self.window_s
+        while self._spans and self._spans[0].end_s < now_s - LANES_OVER_S:
             self._spans.popleft()
+        while self._ttfas and self._ttfas[0][0] < from_s:
+            self._ttfas.popleft()
         old = [
             request_id
             for request_id, life in self.requests.items()
@@ -128,24 +131,21 @@ class LiveNumbers:
         for request_id in old:
             del self.requests[request_id]
 
-    def _busy(self, now_s: float, over_s: float = 2.0) -> dict[LaneName, float]:
-        """Share of the last `over_s` each lane was busy: short, so that a knob's effect shows."""
-        sums = dict.fromkeys(LaneName, 0.0)
-        for span in reversed(self._spans):
-            if span.end_s < now_s - over_s:
-                break
-            sums[span.lane] += span.end_s - max(span.start_s, now_s - over_s)
-        return {lane: min(1.0, busy_s / over_s) for lane, busy_s in sums.items()}
+    def _busy(self, now_s: float) -> dict[LaneName, float]:
+        from_s = now_s - LANES_OVER_S
+        busy: dict[LaneName, float] = {}
+        for lane in LaneName:
+            spans = [span for span in self._spans if span.lane is lane]
+            busy_s = sum([span.end_s - max(span.start_s, from_s) for span in spans])
+            busy[lane] = min(1.0, busy_s / LANES_OVER_S)
+        return busy
 
-    def _mean_batch(self, kind: JobKind, now_s: float, over_s: float = 2.0) -> float | None:
-        sizes: list[int] = []
-        for span in reversed(self._spans):
-            if span.end_s < now_s - over_s:
-                break
-            if span.kind is kind:
-                sizes.append(span.batch)
+    def _mean_batch(self, kind: JobKind) -> float | None:
+        sizes = [span.batch for span in self._spans if span.kind is kind]
         return sum(sizes) / len(sizes) if sizes else None
 
 
-def _percentile(values: list[float], percent: float) -> float | None:
-    return float(np.percentile(values, percent)) if values else None
+def _percentiles(values: list[float], percents: tuple[int, ...]) -> list[float | None]:
+    if not values:
+        return [None] * len(percents)
+    return [float(value) for value in np.percentile(values, percents)]

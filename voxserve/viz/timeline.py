@@ -59,41 +59,47 @@ class Timeline(anywidget.AnyWidget):
         self._is_hidden: dict[str, bool] = {}  # page -> whether nobody can see it
         self._needs_replay = True
         self._position = 0
+        self._unsent: list[Record] = []
         self._sent_s = 0.0
         self._slow_until_s = 0.0
         self._heard: list[wire.ListenerStall] = []
         self._ghost: tuple[dict[str, Any], list[bytes]] | None = None
         self.on_msg(self._on_message)
 
-    def publish(self, trace: Trace, now_s: float, live: LiveChunks | None = None) -> None:
+    def publish(self, trace: Trace, now_s: float, live: LiveChunks | None = None) -> list[Record]:
         """Sends what is new, and the chunks of now; only a heartbeat while nobody looks.
 
         Called by one publisher thread, at most ten times a second.
+
+        Returns:
+            The records since the last call, sent or not: nobody need unpack them again.
         """
+        new, self._position = trace.since(self._position)
         wall_s = time.monotonic()
         with self._lock:
             is_watched = not self._is_hidden or not all(self._is_hidden.values())
+            self._needs_replay |= not is_watched
+            self._unsent = [*self._unsent, *new] if is_watched else []
             period_s = SLOW_EVERY_S if wall_s < self._slow_until_s else 0.0
             if wall_s - self._sent_s < (period_s if is_watched else HEARTBEAT_S):
-                return
+                return new
             replay = self._needs_replay and is_watched
-            if replay:
-                self._position, self._needs_replay = 0, False
+            self._needs_replay &= not replay
             heard, self._heard = self._heard, []
+            records, self._unsent = self._unsent, []
         self._sent_s = wall_s
-        records: list[Record] = []
-        if is_watched:
-            records, self._position = trace.since(self._position)
-            if replay or len(records) > 1000:
-                records = [r for r in records if _is_recent(r, now_s - KEEP_S)]
-        else:
-            self._needs_replay = True
+        if replay:
+            held, end = trace.since(0)
+            records = held[: len(held) - (end - self._position)]
+        if replay or len(records) > 1000:
+            records = [r for r in records if _is_recent(r, now_s - KEEP_S)]
         message, buffers = wire.delta(records, now_s, heard, live if is_watched else None)
         message["reset"] = replay
         message["sent_ms"] = time.time() * 1000
         self.send(message, buffers)
         if replay and self._ghost is not None:
             self.send(*self._ghost)
+        return new
 
     def show_ghost(
         self, name: str, words: str, records: Iterable[Record], recorded: Iterable[Record] = ()
@@ -117,9 +123,10 @@ class Timeline(anywidget.AnyWidget):
         self.send(message | {"is_new": True}, buffers)
 
     def restart(self) -> None:
-        """Empties every page's view and sends the window again with the next frame."""
+        """Begins anew, with another trace: empties every page's view at the next frame."""
         with self._lock:
             self._needs_replay = True
+            self._position, self._unsent = 0, []
 
     def add_listener_stall(self, stall: wire.ListenerStall) -> None:
         """Marks a moment at which the browser had nothing to play."""

@@ -79,7 +79,6 @@ class Workbench:
         network = NetworkControls(self.player, history)
         self.numbers = LiveNumbers()
         self._numbers_view = NumbersView()
-        self._position = 0
         self._ticks = 0
         self._is_closed = False
         self._parts = Parts(
@@ -194,17 +193,21 @@ class Workbench:
 
     def _tick(self) -> None:
         engine = self.engine
-        now_s = engine.now_s()
-        self.timeline.publish(engine.trace, now_s, engine.live_chunks())
-        records, self._position = engine.trace.since(self._position)
+        live = engine.live_chunks()  # comes when the engine has nothing to do for a moment
+        records = self.timeline.publish(engine.trace, engine.now_s(), live)
         self.numbers.add(records)
         self.controls.acknowledge(records)
         if self._ticks % NUMBERS_EVERY == 0:
-            settings, stats = engine.settings, engine.stats()
-            self.timeline.margin_s = settings.urgency_margin_s
-            self.timeline.note = "" if stats.state == "running" else f"Engine {stats.state}."
-            summary = self.numbers.summary(now_s, settings.ttfa_target_s)
-            self._numbers_view.show(tiles(summary, stats, settings.ttfa_target_s))
-            self.load.sync()
-            self._parts.header.value = header_html(engine, stats, self._publisher.lateness_s)
+            self._show_numbers()
         self._ticks += 1
+
+    def _show_numbers(self) -> None:
+        engine = self.engine
+        engine.live_chunks()  # the next such moment
+        settings, stats = engine.settings, engine.stats()
+        self.timeline.margin_s = settings.urgency_margin_s
+        self.timeline.note = "" if stats.state == "running" else f"Engine {stats.state}."
+        summary = self.numbers.summary(engine.now_s(), settings.ttfa_target_s)
+        self._numbers_view.show(tiles(summary, stats, settings.ttfa_target_s))
+        self.load.sync()
+        self._parts.header.value = header_html(engine, stats, self._publisher.lateness_s)
