@@ -98,9 +98,9 @@ def test_a_forgotten_chunk() -> None:
 def test_a_spoken_request_is_named_by_its_text_and_a_background_one_by_its_number() -> None:
     late = chunk(3, 2, delivered_s=1.6, deadline_s=1.5, stall_s=0.1)
     arrival = state(3, RequestState.WAITING, 0.1)
-    told = chunk_words([arrival, late], 3, 2, "Fish & chips, and then another half an hour of it")
-    assert told.startswith("<b>“Fish &amp; chips, and then another …” (request 3), chunk 2</b>: ")
-    assert "<b>It came 100.0 ms late" in told
+    told = chunk_words([arrival, late], 3, 2, "Fish & chips, and then a whole hour of it")
+    assert told.startswith("<b>“Fish &amp; chips, and then a whole …” (request 3), chunk 2</b>: ")
+    assert "<b>It came 100.0 ms " in told
     assert chunk_words([arrival, late], 3, 2).startswith("<b>Request 3, chunk 2</b>: ")
     stall = ListenerStall(1.6, 0.0, 3)
     assert "of “Fish” (request 3): the browser" in heard_words([late], stall, 0.1, 0.0, "Fish")

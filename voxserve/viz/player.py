@@ -134,7 +134,8 @@ class Player(anywidget.AnyWidget):
 
     def label(self, stream: int) -> str:
         """What people know a stream by; "" without a row."""
-        return next((label for number, label in self.streams if number == stream), "")
+        rows: list[list[Any]] = self.streams
+        return next((str(label) for number, label in rows if number == stream), "")
 
     def remove(self, stream: int) -> None:
         """Takes a stream's row away."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 NAME_CHARS = 32
 
 
@@ -19,7 +21,8 @@ def request_name(request_id: int, text: str = "") -> str:
     """
     if not text:
         return f"request {request_id}"
-    short = text if len(text) <= NAME_CHARS else f"{text[:NAME_CHARS].rstrip()} …"
+    cut = re.sub(r"\s+\S*$", "", text[:NAME_CHARS])
+    short = text if len(text) <= NAME_CHARS else f"{cut} …"
     return f"“{short}” (request {request_id})"
 
 

@@ -35,7 +35,7 @@ export function requestName(number, spoken) {
 }
 
 function shortened(text) {
-  return text.length > NAME_CHARS ? `${text.slice(0, NAME_CHARS).trimEnd()} …` : text;
+  return text.length > NAME_CHARS ? `${text.slice(0, NAME_CHARS).replace(/\s+\S*$/, "")} …` : text;
 }
 
 function escaped(text) {
