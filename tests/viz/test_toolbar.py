@@ -155,3 +155,56 @@ def test_a_new_question_cancels_the_one_under_way(bench: Workbench, engine: Fake
 def test_what_if_without_any_request_says_what_is_missing(bench: Workbench) -> None:
     bench.toolbar.what_if.value = "Time sharing"
     assert "no request arrived" in bench._parts.status.value
+
+
+def _suppose(bench: Workbench, setting: str, value: str) -> None:
+    bench.toolbar.what_if.value = "one setting"
+    bench.toolbar.suppose.setting.value = setting
+    bench.toolbar.suppose.value.value = value
+    bench.toolbar.suppose.run.click()
+
+
+def test_any_value_of_a_setting_can_be_supposed(bench: Workbench, engine: FakeEngine) -> None:
+    list(engine.stream("one two three"))
+    wait_for(lambda: engine.stats().running == 0)
+    time.sleep(engine.settings.ttfa_target_s)
+    assert bench.toolbar.suppose.box.layout.display == "none"
+    _suppose(bench, "urgency_margin_s", "37")
+    assert bench.toolbar.suppose.box.layout.display == ""
+    assert bench.toolbar.suppose.value.placeholder == "0 to 1000; now 100"
+    wait_for(lambda: "urgency_margin_s 0.1 → 0.037" in bench._parts.detail.value)
+    assert engine.settings.urgency_margin_s == 0.1
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "told"),
+    [
+        ("urgency_margin_s", "2000", "outside 0.0 to 1.0 s"),
+        ("urgency_margin_s", "nan", "outside 0.0 to 1.0 s"),
+        ("background_batch", "x", "not a number"),
+        ("background_batch", "99", "outside 1 to 8"),
+        ("max_decode_batch", "3", "it has 1, 2, 4, 8, 16"),
+        ("sm_split", "9/9", "not prepared"),
+        ("lane_mode", "none", "is not one of"),
+        ("lane_mode", "partitioned urgent", "is partitioned urgent already"),
+        ("chunk_ramp", " ", "choose or type a value"),
+        ("urgency_margin_s", "100", "is 100 already"),
+    ],
+)
+def test_a_supposed_value_has_the_engines_limits(
+    bench: Workbench, setting: str, value: str, told: str
+) -> None:
+    _suppose(bench, setting, value)
+    assert told in bench._parts.status.value
+
+
+def test_every_setting_offers_values_that_can_be_supposed(bench: Workbench) -> None:
+    suppose = bench.toolbar.suppose
+    asked: list[dict[str, Any]] = []
+    suppose._ask = lambda changes, name, seconds: asked.append(changes)
+    for _, name in suppose.setting.options:
+        suppose.setting.value = name
+        for text in suppose.value.options:
+            suppose.value.value = text
+            suppose.run.click()
+            assert "already" in bench._parts.status.value or name in asked[-1]

@@ -38,11 +38,45 @@ class Control:
             self.widget.options = [*options, (str(shown), shown)]
         self.widget.value = shown
 
+    @property
+    def label(self) -> str:
+        """The setting's name and unit, for people."""
+        return self.widget.description
+
+    def choices(self) -> dict[str, Any]:
+        """The offered values by their texts; none where any number in a range will do."""
+        options = getattr(self.widget, "options", ())
+        pairs = [option if _is_pair(option) else (str(option), option) for option in options]
+        return {text: self.read(value) for text, value in pairs}
+
+    def limits(self) -> str:
+        """What can be typed, in few words."""
+        is_range = not hasattr(self.widget, "options")
+        return f"{self.widget.min} to {self.widget.max}" if is_range else "choose or type"
+
+    def text(self, value: Any) -> str:
+        """A setting's value as the widget shows it."""
+        named = [text for text, choice in self.choices().items() if choice == value]
+        return named[0] if named else str(self.write(value))
+
+    def parsed(self, text: str) -> Any:
+        """A value from its text; one that makes no sense is left to the setting's own check."""
+        choices = self.choices()
+        if text.strip() in choices:
+            return choices[text.strip()]
+        try:
+            return self.read(float(text))
+        except ValueError:
+            return text
+
 
 def _value_of(option: Any) -> Any:
     """Options are (label, value) pairs; plain numbers stand for themselves."""
-    is_pair = isinstance(option, tuple) and len(option) == 2 and isinstance(option[0], str)
-    return option[1] if is_pair else option
+    return option[1] if _is_pair(option) else option
+
+
+def _is_pair(option: Any) -> bool:
+    return isinstance(option, tuple) and len(option) == 2 and isinstance(option[0], str)
 
 
 def make(engine: SpeechEngine) -> list[Control]:

@@ -43,9 +43,10 @@ class Parts:
         )
         buttons = named("buttons", ipywidgets.VBox([self.speak, self.stop]))
         listen = ipywidgets.VBox([ipywidgets.HBox([self.text, buttons]), player])
+        self.centre = named("area-timeline", ipywidgets.VBox([timeline, self.detail]))
         areas = [
             named("area-controls", self._column(controls, load, network)),
-            named("area-timeline", ipywidgets.VBox([timeline, self.detail])),
+            self.centre,
             named("area-listen", listen),
             named("area-numbers", numbers),
         ]

@@ -82,14 +82,14 @@ class Stories:
         text = player.label(stream)
         self.tell(heard_words(self._held(), stall, player.prebuffer_s, player.jitter_s, text))
 
-    def ask(self, changes: dict[str, Any], name: str) -> None:
+    def ask(self, changes: dict[str, Any], name: str, seconds: float) -> None:
         """Simulates the last seconds otherwise, and draws the answer as ghosts."""
-        question = Question(self.engine, name=name, **changes)
+        question = Question(self.engine, seconds, name=name, **changes)
         with self._lock:
             before, self._question = self._question, question
         if before is not None:
             before.cancel()
-        self.tell(_progress_words(name, 0.0))
+        self.tell(_progress_words(question, 0.0))
         self._aside("what-if", lambda: self._answer(question))
 
     def show(self, answer: WhatIf) -> None:
@@ -112,7 +112,7 @@ class Stories:
     def _answer(self, question: Question) -> None:
         def progress(share: float) -> None:
             if not question.is_cancelled:
-                self.tell(_progress_words(question.name, share))
+                self.tell(_progress_words(question, share))
 
         try:
             self.show(question.answer(progress))
@@ -153,8 +153,9 @@ class Stories:
         self.timeline.add_listener_stall(ListenerStall(self.engine.now_s() - gap_s, gap_s, stream))
 
 
-def _progress_words(name: str, share: float) -> str:
+def _progress_words(question: Question, share: float) -> str:
     return (
-        f"Simulating the last 20 s with <b>{html.escape(name)}</b>, beside the engine: "
+        f"Simulating the last {question.seconds:.0f} s with <b>{html.escape(question.name)}</b>, "
+        "beside the engine: "
         f'<progress value="{share:.2f}" aria-label="progress"></progress> {100 * share:.0f} %'
     )

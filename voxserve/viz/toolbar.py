@@ -20,7 +20,10 @@ from voxserve.viz.history import History
 from voxserve.viz.load import LoadControls
 from voxserve.viz.network import NetworkControls
 from voxserve.viz.presets import Preset, code, presets
+from voxserve.viz.suppose import Suppose
 
+ONE_SETTING = "one setting"  # the entry of "What if …" that asks which
+PRESET_S = 20.0  # of the past, simulated under a preset
 FILES = {
     "Trace (replay later)": ".trace.gz",
     "Perfetto JSON": ".json",
@@ -41,7 +44,7 @@ class Toolbar:
         history: Takes the newest change back.
         tell: Shows HTML in the detail panel.
         guarded: Wraps callbacks so that their errors are shown.
-        ask: Takes changed settings and a name, and shows what they would have done.
+        ask: Takes changed settings, a name and the seconds to simulate; shows what would have been.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Toolbar:
         history: History,
         tell: Callable[[str], None],
         guarded: Callable[[Callable[[Any], Any]], Callable[[Any], None]],
-        ask: Callable[[dict[str, Any], str], None],
+        ask: Callable[[dict[str, Any], str, float], None],
     ) -> None:
         self.engine = engine
         self.controls = controls
@@ -73,7 +76,9 @@ class Toolbar:
         self.undo.on_click(guarded(lambda _: self.take_back()))
         self.code.on_click(guarded(lambda _: self.show_code()))
         self.save.observe(guarded(self._save), names="value")
-        self.what_if = _menu([("What if …", ""), *names[1:]], "Simulate the last 20 s otherwise")
+        questions = [("What if …", ""), ("One setting …", ONE_SETTING), *names[1:]]
+        self.what_if = _menu(questions, "Simulate the last seconds otherwise")
+        self.suppose = Suppose(controls, guarded, ask)
         self.what_if.observe(guarded(self._suppose), names="value")
         self.widgets = [self.preset, self.what_if, self.undo, self.code, self.save]
 
@@ -105,11 +110,16 @@ class Toolbar:
             self.apply(self._presets[change["new"]])
 
     def _suppose(self, change: dict[str, Any]) -> None:
-        if change["new"]:
-            self.what_if.value = ""
-            now, preset = self.engine.settings, self._presets[change["new"]]
-            wanted = preset.settings.items()
-            self._ask({n: v for n, v in wanted if v != getattr(now, n)}, preset.name)
+        if not change["new"]:
+            return
+        self.what_if.value = ""
+        if change["new"] == ONE_SETTING:
+            self.suppose.open()
+            return
+        now, preset = self.engine.settings, self._presets[change["new"]]
+        wanted = preset.settings.items()
+        different = {n: v for n, v in wanted if v != getattr(now, n)}
+        self._ask(different, preset.name, PRESET_S)
 
     def _save(self, change: dict[str, Any]) -> None:
         if change["new"]:

@@ -190,6 +190,7 @@ class Question:
         self._changes = {s: f"{getattr(now, s)} → {getattr(then, s)}" for s in changes}
         told = ", ".join(f"{setting} {value}" for setting, value in overrides.items())
         self.name = name or told or "nothing changed"
+        self.seconds = seconds
         self._aside = Aside(_Task(self._past, cost, overrides))
 
     def answer(self, progress: Callable[[float], None] = lambda share: None) -> WhatIf:

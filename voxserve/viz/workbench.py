@@ -100,6 +100,7 @@ class Workbench:
             self.stories.ask,
         )
         self._parts.top.children = [self._parts.header, *self.toolbar.widgets]
+        self._parts.centre.children = [self.timeline, self.toolbar.suppose.box, self._parts.detail]
         self._connect()
         self._publisher = Publisher(self._tick, self.report, f"voxserve-show-{engine.name}")
         _open[engine.name] = self
