@@ -228,7 +228,11 @@ class PreparedRequest:
 
 
 class TextFeed(ABC):
-    """Turns text that arrives in parts into text tokens; one per request, one user thread."""
+    """Turns text that arrives in parts into text tokens; one per request, one user thread.
+
+    A token is an id, or a row of ids where a model reads more or less than one at a step: then
+    arrays of ids are [tokens, ids].
+    """
 
     @abstractmethod
     def push(self, text: str) -> NDArray[np.int32]:

@@ -66,8 +66,11 @@ def test_prompt_logits(vox_tiny: VoxTiny, piece: Piece, golden: dict[str, torch.
     for part, expected in ((piece, golden["first_logits"]), (given, golden["last_logits"])):
         with torch.inference_mode():
             ids, mask = torch.from_numpy(part.ids), torch.from_numpy(part.mask)
-            x = vox_tiny.talker.embed(ids, mask)
-            hidden = vox_tiny.talker.prompt(x, [cache[0] for cache in state.kv])
+            text, codes = ids[mask[:, 0], 0], ids[~mask[:, 0], 1:].long()
+            history = state.text_history[0].zero_()
+            encoded = vox_tiny.talker.encode(text, history)
+            x = torch.cat([encoded, vox_tiny.talker.frame_input(codes)])
+            hidden = vox_tiny.talker.extend(x, [cache[0] for cache in state.kv], 0)
             logits = torch.mm(vox_tiny.talker.normed(hidden), vox_tiny.talker.head)[0]
         assert (logits - expected).abs().max() < LOGIT_TOLERANCE
 

@@ -7,16 +7,20 @@ batch only reads more memory. Prompts run one after another: a prompt alone fill
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.nn.functional as F
 
 from voxserve.models.vox_tiny.checkpoint import Tensors
 from voxserve.models.vox_tiny.config import LAYER_NORM_EPS, BackboneShape, VoxTinyConfig
-from voxserve.models.vox_tiny.transformer import Layer, folded, unit_rows
+from voxserve.models.vox_tiny.transformer import Layer, folded, least_length, unit_rows
+
+Choose = Callable[[Sequence[int], torch.Tensor], torch.Tensor]
 
 
-class TextConvolution:
-    """One non-causal ConvNeXt block over the text of a prompt."""
+class TextBlock:
+    """One ConvNeXt block over text; a token sees what arrived with it, and a little before."""
 
     def __init__(self, tensors: Tensors, prefix: str) -> None:
         self.taps = tensors[f"{prefix}.dw.weight"][:, 0].t().contiguous()
@@ -28,74 +32,94 @@ class TextConvolution:
         self.down = (tensors[f"{prefix}.b.weight"] * gain[:, None]).t().contiguous()
         self.down_bias = tensors[f"{prefix}.b.bias"] * gain
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """[tokens, hidden] of one prompt's text."""
-        reach = len(self.taps) // 2
-        padded = F.pad(x, (0, 0, reach, reach))
+    def __call__(self, x: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
+        """Encodes tokens that arrived together.
+
+        Args:
+            x: [tokens, hidden].
+            history: [reach, hidden] inputs before them; moved on.
+
+        Returns:
+            [tokens, hidden].
+        """
+        tokens, reach = len(x), len(history)
+        joined = F.pad(torch.cat([history, x]), (0, 0, 0, reach))
+        history.copy_(joined[tokens : tokens + reach])
         mixed = self.taps_bias.expand_as(x)
         for offset, tap in enumerate(self.taps):
-            mixed = torch.addcmul(mixed, padded[offset : offset + len(x)], tap)
+            mixed = torch.addcmul(mixed, joined[offset : offset + tokens], tap)
         mixed = F.layer_norm(mixed, mixed.shape[-1:], *self.norm, LAYER_NORM_EPS)
         hidden = F.gelu(torch.addmm(self.up_bias, mixed, self.up))
         return x + torch.addmm(self.down_bias, hidden, self.down)
 
 
 class Talker:
-    """Prompt embedding and the causal transformer that predicts the first codebook."""
+    """Text and audio embedding, and the causal transformer that predicts the first codebook."""
 
     def __init__(self, config: VoxTinyConfig, tensors: Tensors, context_tokens: int) -> None:
         self.shape: BackboneShape = config.talker
         self.text_table = tensors["lm.te.weight"]
-        self.text_blocks = [
-            TextConvolution(tensors, f"lm.tc.{i}") for i in range(config.text_blocks)
-        ]
-        self.audio_table = torch.cat(
-            [tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)]
-        )
+        self.text_blocks = [TextBlock(tensors, f"lm.tc.{i}") for i in range(config.text_blocks)]
+        # A code's embedding behind its projection to the talker's width, as one table.
+        codes = torch.cat([tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)])
+        projection = tensors.get("lm.ap.weight")
+        self.audio_table = codes if projection is None else torch.mm(codes, projection.t())
         self.code_offsets = torch.arange(config.num_codebooks) * config.codebook_size
+        # What opens the speech in architecture 2; in 1 it is encoded with the text.
+        self.opening = self.text_table[config.audio_bos_id][None]
         layers = range(self.shape.layers)
         self.layers = [Layer(tensors, f"lm.ls.{i}", self.shape) for i in layers]
         self.norm_weight = tensors["lm.n.w"] * self.shape.hidden**0.5
+        self._least = least_length(self.shape.hidden)
         self.head = tensors["lm.h0.weight"].t().contiguous()
         # [context, layers, 2, heads, head_dim]: one gather serves all layers of a step.
         self.rotary = torch.stack(
             [layer.rotary_table(context_tokens) for layer in self.layers], 1
         ).contiguous()
 
-    def embed(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """[tokens, hidden] input of one prompt; text rows form one run and pass the encoder."""
-        is_text = mask[:, 0]
-        x = torch.zeros(len(ids), self.shape.hidden)
-        text = self.text_table[ids[is_text, 0].long()]
-        for block in self.text_blocks:
-            text = block(text)
-        x[is_text] = text
-        is_audio = mask[:, 1:]
-        if bool(is_audio.any()):
-            codes = self.audio_table[ids[:, 1:].long() + self.code_offsets]
-            x += (codes * is_audio[..., None]).sum(1)
-        return x
-
-    def prompt(self, x: torch.Tensor, kv: list[torch.Tensor]) -> torch.Tensor:
-        """Runs one prompt from an empty context.
+    def encode(self, ids: torch.Tensor, history: torch.Tensor) -> torch.Tensor:
+        """Encodes text that arrived together.
 
         Args:
-            x: [tokens, hidden].
-            kv: Per layer [context, 2 * kv_heads, head_dim] of the slot; the first rows are set.
+            ids: [tokens].
+            history: [blocks, reach, hidden] of the text before it; moved on.
 
         Returns:
-            [1, hidden] of the last token, before the final norm.
+            [tokens, hidden].
         """
-        tokens, shape = len(x), self.shape
-        rotary = self.rotary[:tokens]
+        x = self.text_table[ids.long()]
+        for block, inputs in zip(self.text_blocks, history, strict=True):
+            x = block(x, inputs)
+        return x
+
+    def extend(self, x: torch.Tensor, kv: list[torch.Tensor], past: int) -> torch.Tensor:
+        """Runs positions of one sequence.
+
+        Args:
+            x: [positions, hidden].
+            kv: Per layer [context, 2 * kv_heads, head_dim] of the slot; rows from `past` are set.
+            past: Positions before.
+
+        Returns:
+            [1, hidden] of the last position, before the final norm.
+        """
+        positions, shape = len(x), self.shape
+        end = past + positions
+        rotary = self.rotary[past:end]
+        mask = torch.ones(positions, end, dtype=torch.bool).tril(past) if past else None
         for index, layer in enumerate(self.layers):
             queries, rows = layer.project(x, rotary[:, index])
-            kv[index][:tokens] = rows
-            keys, values = rows.transpose(0, 1)[None].split(shape.kv_heads, 1)
+            kv[index][past:end] = rows
+            keys, values = kv[index][:end].transpose(0, 1)[None].split(shape.kv_heads, 1)
             mixed = F.scaled_dot_product_attention(
-                queries.transpose(0, 1)[None], keys, values, is_causal=True, enable_gqa=True
+                queries.transpose(0, 1)[None],
+                keys,
+                values,
+                attn_mask=mask,
+                is_causal=mask is None,
+                enable_gqa=True,
             )
-            x = layer.finish(x, mixed[0].transpose(0, 1).reshape(tokens, shape.hidden))
+            x = layer.finish(x, mixed[0].transpose(0, 1).reshape(positions, shape.hidden))
         return x[-1:]
 
     def step(
@@ -146,71 +170,81 @@ class Talker:
 
     def normed(self, x: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] after the final norm: what both heads read."""
-        return unit_rows(x) * self.norm_weight
+        return unit_rows(x, self._least) * self.norm_weight
 
 
 class DepthTransformer:
-    """Predicts codebooks 1.. of a frame, one after another, from the talker's output."""
+    """Predicts codebooks 1.. of a frame from the talker's output, pass by pass."""
 
     def __init__(self, config: VoxTinyConfig, tensors: Tensors) -> None:
-        self.shape = config.depth
+        self.shape, self.passes = config.depth, config.depth_passes
+        # Architecture 1 hears the talker in a position of its own, before codebook 0.
+        self._is_talker_apart = config.architecture == 1
         self.layers = [Layer(tensors, f"lm.dl.{i}", self.shape) for i in range(self.shape.layers)]
-        self.rotary = [layer.rotary_table(config.num_codebooks) for layer in self.layers]
+        self._positions = len(self.passes) + self._is_talker_apart
+        self.rotary = [layer.rotary_table(self._positions) for layer in self.layers]
+        self._least = least_length(self.shape.hidden)
         self.entry = tensors["lm.dp.weight"].t().contiguous()
-        projection = tensors["lm.dpe.weight"].t()
-        # A code's embedding and its projection to the depth width, as one table.
-        self.code_inputs = [
-            torch.mm(tensors[f"lm.ae.{i}.weight"], projection)
-            for i in range(config.num_codebooks - 1)
-        ]
-        self.heads = [folded(head, tensors["lm.dno.w"]) for head in tensors["lm.hd"]]
+        codes = torch.cat([tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)])
+        projection = tensors.get("lm.dpe.weight")
+        self.code_table = codes if projection is None else torch.mm(codes, projection.t())
+        self.codebook_size = config.codebook_size
+        # The heads of a pass side by side: one product gives all its logits.
+        heads = [folded(head, tensors["lm.dno.w"]) for head in tensors["lm.hd"]]
+        self.heads = [torch.cat([heads[book - 1] for book in books], 1) for books in self.passes]
 
-    def begin(
-        self, hidden: torch.Tensor, codes: torch.Tensor
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """First two positions: the talker's output and codebook 0.
+    def predict(self, hidden: torch.Tensor, first: torch.Tensor, choose: Choose) -> torch.Tensor:
+        """The codes of one frame per row.
 
         Args:
             hidden: [rows, talker hidden], normed.
-            codes: [rows] int64, codebook 0.
+            first: [rows] int64, codebook 0.
+            choose: Codes [rows, codebooks] of some codebooks and their logits [rows, codebooks,
+                codes].
 
         Returns:
-            [rows, codes] logits of codebook 1, and the KV of each layer
-            [rows, codebooks, 2 * heads, head_dim] with two positions set.
+            [rows, codebooks] int64.
         """
-        rows, shape = len(codes), self.shape
-        x = torch.stack([torch.mm(hidden, self.entry), self.code_inputs[0][codes]])
-        x = x.view(2 * rows, shape.hidden)
-        caches = []
-        for layer, table in zip(self.layers, self.rotary, strict=True):
-            rotary = table[:2].repeat_interleave(rows, 0)
-            queries, fresh = layer.project(x, rotary)
-            cache = torch.empty(rows, len(table), 2 * shape.heads, shape.head_dim)
-            cache[:, :2] = fresh.view(2, rows, *fresh.shape[1:]).transpose(0, 1)
-            caches.append(cache)
-            by_row = queries.view(2, rows, shape.heads, shape.head_dim).permute(1, 2, 0, 3)
-            keys, values = cache[:, :2].transpose(1, 2).split(shape.heads, 1)
-            mixed = F.scaled_dot_product_attention(by_row, keys, values, is_causal=True)
-            x = layer.finish(x, mixed.permute(2, 0, 1, 3).reshape(2 * rows, shape.hidden))
-        return torch.mm(unit_rows(x[rows:]), self.heads[0]), caches
+        rows, shape = len(first), self.shape
+        cache = [
+            torch.empty(rows, self._positions, 2 * shape.heads, shape.head_dim) for _ in self.layers
+        ]
+        talker = torch.mm(hidden, self.entry)
+        opening = F.embedding(first, self.code_table)
+        position = 0
+        if self._is_talker_apart:
+            self._step(talker, 0, cache)
+            position = 1
+        else:
+            opening += talker
+        codes = [first[:, None]]
+        for number, books in enumerate(self.passes):
+            x = self._step(
+                opening if number == 0 else self._heard(codes[-1], books), position, cache
+            )
+            logits = torch.mm(unit_rows(x, self._least), self.heads[number])
+            codes.append(choose(books, logits.view(rows, len(books), self.codebook_size)))
+            position += 1
+        return torch.cat(codes, 1)
 
-    def step(self, codes: torch.Tensor, codebook: int, caches: list[torch.Tensor]) -> torch.Tensor:
-        """Logits [rows, codes] of `codebook` given the codes [rows] of the one before."""
-        x = self.code_inputs[codebook - 1][codes]
+    def _heard(self, codes: torch.Tensor, next_books: Sequence[int]) -> torch.Tensor:
+        """[rows, hidden] sum of the codes [rows, codebooks] of the pass before `next_books`."""
+        first = next_books[0] - codes.shape[1]
+        offsets = torch.arange(first, next_books[0]) * self.codebook_size
+        return F.embedding_bag(codes + offsets, self.code_table, mode="sum")
+
+    def _step(self, x: torch.Tensor, position: int, caches: list[torch.Tensor]) -> torch.Tensor:
+        """[rows, hidden] of one more position."""
         shape = self.shape
         for layer, table, cache in zip(self.layers, self.rotary, caches, strict=True):
-            queries, fresh = layer.project(x, table[codebook : codebook + 1])
-            cache[:, codebook] = fresh
-            seen = cache[:, : codebook + 1].transpose(1, 2)
+            queries, fresh = layer.project(x, table[position : position + 1])
+            cache[:, position] = fresh
+            seen = cache[:, : position + 1].transpose(1, 2)
             keys, values = seen.split(shape.heads, 1)
             mixed = F.scaled_dot_product_attention(queries[:, :, None], keys, values)
-            x = layer.finish(x, mixed.reshape(len(codes), shape.hidden))
-        return torch.mm(unit_rows(x), self.heads[codebook - 1])
+            x = layer.finish(x, mixed.reshape(len(x), shape.hidden))
+        return x
 
     def matrices(self) -> list[torch.Tensor]:
         """Every [in, out] matrix a decode step multiplies with."""
-        return [
-            self.entry,
-            self.heads[0],
-            *(m for layer in self.layers for m in layer.matrices()),
-        ]
+        return [self.entry, *self.heads, *(m for layer in self.layers for m in layer.matrices())]

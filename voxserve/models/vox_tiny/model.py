@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from voxserve.core.errors import InvalidInput
 from voxserve.core.jobs import RowStatus
@@ -16,22 +19,26 @@ from voxserve.models.base import (
     SpeechModel,
     SpeechOptions,
     StateSize,
+    TextFeed,
 )
 from voxserve.models.vox_tiny import keyed
 from voxserve.models.vox_tiny.backbone import DepthTransformer, Talker
 from voxserve.models.vox_tiny.checkpoint import Tensors
 from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.decoder import Decoder
+from voxserve.models.vox_tiny.feed import WordFeed
+from voxserve.models.vox_tiny.frames import FrameMaker
 from voxserve.models.vox_tiny.prompt import PromptWriter, piece_budget
 from voxserve.models.vox_tiny.rows import StableRows, groups
-from voxserve.models.vox_tiny.sampling import DrawRule, draw, penalise
+from voxserve.models.vox_tiny.sampling import DrawRule
 from voxserve.models.vox_tiny.state import SlotRules, VoxTinyState
+from voxserve.models.vox_tiny.streams import SlotText
 
-_CONTEXT_TOKENS = 512
+# Of one piece, by architecture. A streamed text goes on in new contexts, to its frame budget.
+_CONTEXT_TOKENS = {1: 512, 2: 1024}
+_STREAM_TOKENS = 1 << 20
 _T = TypeVar("_T", int, float)
 _NOISE_ROWS = 2048
-# A second of one code is silence that does not end, or a note that got stuck.
-_MAX_REPEATS = 12
 VOICES = ("heart",)
 
 
@@ -41,14 +48,17 @@ class VoxTiny(SpeechModel):
     def __init__(self, config: VoxTinyConfig, tensors: Tensors) -> None:
         self.config = config
         self.device = torch.device("cpu")
-        self.talker = Talker(config, tensors, _CONTEXT_TOKENS)
+        self._context_tokens = _CONTEXT_TOKENS[config.architecture]
+        self.talker = Talker(config, tensors, self._context_tokens)
         self.depth = DepthTransformer(config, tensors)
+        self._frames = FrameMaker(config, self.talker, self.depth, self._context_tokens)
         noise = torch.randn(
             _NOISE_ROWS, 2, config.codec.bins, generator=torch.Generator().manual_seed(0)
         )
         self.decoder = Decoder(config, tensors, noise)
-        self.row_sizes = StableRows([*self.talker.matrices(), *self.depth.matrices()]).doubled()
+        self.row_sizes = StableRows([*self.talker.matrices(), *self.depth.matrices()]).sizes
         self.writer = PromptWriter(config)
+        takes_streams = config.text_eos_id is not None
         self.info = ModelInfo(
             name="vox-tiny",
             sample_rate_hz=config.sample_rate_hz,
@@ -57,27 +67,47 @@ class VoxTiny(SpeechModel):
             codec_delay_samples=config.codec.delay_blocks * config.codec.hop_samples,
             lookahead_frames=0,
             max_prompt_tokens=self.writer.max_prompt_tokens,
-            max_context_tokens=_CONTEXT_TOKENS,
+            max_context_tokens=_STREAM_TOKENS if takes_streams else self._context_tokens,
             voices=VOICES,
             languages=("en",),
+            accepts_streamed_text=takes_streams,
         )
 
     def preprocess(self, text: str, options: SpeechOptions) -> PreparedRequest:
         """See SpeechModel; a thread-safe pure function of text and options."""
+        notes = self._check(options)
+        request = self.writer.write(text, options)
+        return replace(request, notes=(*request.notes, *notes))
+
+    def open_text(self) -> TextFeed:
+        """See SpeechModel."""
+        if not self.info.accepts_streamed_text:
+            return super().open_text()
+        return WordFeed(self.config, self.writer)
+
+    def preprocess_streamed(
+        self, ids: NDArray[np.int32], options: SpeechOptions
+    ) -> PreparedRequest:
+        """See SpeechModel; `ids` are rows of a feed."""
+        notes = self._check(options)
+        return replace(self.writer.write_streamed(ids[0], options), notes=notes)
+
+    def _check(self, options: SpeechOptions) -> tuple[str, ...]:
+        """Notes on what is not done as asked for."""
         if options.voice not in (None, *self.info.voices):
             raise InvalidInput(f"no voice {options.voice!r}; vox-tiny has {self.info.voices[0]!r}")
         if options.language not in (None, *self.info.languages):
             raise InvalidInput(f"no language {options.language!r}; vox-tiny speaks 'en' only")
-        request = self.writer.write(text, options)
-        if not options.instruct:
-            return request
-        note = "vox-tiny takes no instructions; yours was left out"
-        return replace(request, notes=(*request.notes, note))
+        return ("vox-tiny takes no instructions; yours was left out",) if options.instruct else ()
 
     def allocate(self, size: StateSize) -> VoxTinyState:
         """See SpeechModel; each slot carries its own full context."""
         return VoxTinyState(
-            self.config, size, _CONTEXT_TOKENS, self.decoder.conv_shapes, self.decoder.trunk_width
+            self.config,
+            size,
+            self._context_tokens,
+            self.decoder.conv_shapes,
+            self.decoder.trunk_width,
         )
 
     def open_slot(self, state: VoxTinyState, slot: int, request: PreparedRequest) -> None:
@@ -89,7 +119,14 @@ class VoxTiny(SpeechModel):
             self._rules(options),
             keyed.uniforms(options.seed, frames, self.config.num_codebooks),
             keyed.noise_key(options.seed),
+            None if request.is_text_complete else SlotText(self.config),
         )
+
+    def append_text(
+        self, state: VoxTinyState, slot: int, start: int, ids: NDArray[np.int32], is_complete: bool
+    ) -> None:
+        """See SpeechModel; `ids` are rows of a feed."""
+        state.texts[slot].append(ids, is_complete)
 
     def _rules(self, options: SpeechOptions) -> SlotRules:
         asked, config = options.sampling, self.config
@@ -112,20 +149,54 @@ class VoxTiny(SpeechModel):
     def prefill(self, state: VoxTinyState, inputs: PrefillInputs) -> None:
         """See SpeechModel."""
         starts, slots = inputs.row_starts.tolist(), inputs.slots.tolist()
-        last = []
+        hidden = []
         for start, end, slot in zip(starts, starts[1:], slots, strict=False):
-            mask = inputs.mask[start:end]
-            x = self.talker.embed(inputs.ids[start:end], mask)
-            last.append(self.talker.prompt(x, [cache[slot] for cache in state.kv]))
-            characters = int(mask[:, 0].sum()) - self.writer.extra_text_rows
-            state.context[slot] = end - start
-            state.budget[slot] = state.num_frames[slot] + piece_budget(characters)
-            state.repeats[slot] = 0
-        hidden = torch.cat(last)
-        order = {slot: row for row, slot in enumerate(slots)}
-        for group in groups(slots, self.row_sizes):
-            rows = torch.tensor([order[slot] for slot in group])
-            self._make_frame(state, group, hidden[rows])
+            ids, is_text = inputs.ids[start:end].long(), inputs.mask[start:end, 0]
+            if slot in state.texts:
+                hidden.append(self._begin_words(state, slot, ids[:-1, 0].tolist()))
+            else:
+                hidden.append(self._begin_piece(state, slot, ids, is_text))
+        self._make_frames(state, slots, torch.cat(hidden))
+
+    def _begin_piece(
+        self, state: VoxTinyState, slot: int, ids: torch.Tensor, is_text: torch.Tensor
+    ) -> torch.Tensor:
+        """[1, hidden] of the last position of a whole piece's prompt."""
+        history = state.text_history[slot].zero_()
+        text_ids = ids[is_text, 0]
+        if self.config.architecture == 1:
+            lead_in = self.talker.frame_input(ids[~is_text, 1:])
+            parts = [self.talker.encode(text_ids, history), lead_in]
+        else:
+            parts = [self.talker.encode(text_ids[:-1], history), self.talker.opening]
+        budget = piece_budget(len(text_ids) - self.writer.extra_text_rows)
+        state.begin_piece(slot, budget, is_open=False)
+        return self._extend(state, slot, parts)
+
+    def _begin_words(self, state: VoxTinyState, slot: int, ids: list[int]) -> torch.Tensor:
+        """[1, hidden] of the last position after a streamed piece's first row."""
+        state.texts[slot].begin(int(state.num_frames[slot]))
+        state.text_history[slot].zero_()
+        state.begin_piece(slot, state.codes.shape[1], is_open=True)
+        return self._extend(state, slot, [*self._words(state, slot, ids), self.talker.opening])
+
+    def _words(self, state: VoxTinyState, slot: int, ids: list[int]) -> list[torch.Tensor]:
+        """Encodes a row's words; with the last one the piece may end."""
+        text = state.texts[slot]
+        encoded = [
+            self.talker.encode(torch.tensor(segment), state.text_history[slot])
+            for segment in text.segments(ids)
+        ]
+        if not text.is_open:
+            state.is_open[slot] = False
+            state.budget[slot] = text.first_frame + piece_budget(text.characters)
+        return encoded
+
+    def _extend(self, state: VoxTinyState, slot: int, parts: list[torch.Tensor]) -> torch.Tensor:
+        """[1, hidden] of the last of more positions of a slot."""
+        x, past = torch.cat(parts), int(state.context[slot])
+        state.context[slot] = past + len(x)
+        return self.talker.extend(x, [cache[slot] for cache in state.kv], past)
 
     @torch.inference_mode()
     def decode(self, state: VoxTinyState, slots: torch.Tensor, max_tokens: int) -> None:
@@ -136,83 +207,65 @@ class VoxTiny(SpeechModel):
             for slot in slots.tolist()
             if slot != state.scratch and status[slot] == RowStatus.CONTINUE
         ]
-        for group in groups(live, self.row_sizes):
-            positions = state.context[torch.tensor(group)].tolist()
-            x = self.talker.step(state.step_input[torch.tensor(group)], state.kv, group, positions)
-            state.context[torch.tensor(group)] += 1
-            self._make_frame(state, group, x)
+        read: dict[int, torch.Tensor] = {}
+        silent: set[int] = set()
+        for slot in live:
+            if slot in state.texts:
+                hidden = self._read(state, slot)
+                if hidden is not None:
+                    read[slot] = hidden
+                elif state.texts[slot].is_silent:
+                    silent.add(slot)
+        stepping = [slot for slot in live if slot not in read and slot not in silent]
+        hidden = [*self._steps(state, stepping), *read.values()]
+        if hidden:
+            self._make_frames(state, [*stepping, *read], torch.cat(hidden))
 
-    def _make_frame(self, state: VoxTinyState, slots: list[int], hidden: torch.Tensor) -> None:
-        """Samples one frame per row and prepares the next step's input.
+    def _read(self, state: VoxTinyState, slot: int) -> torch.Tensor | None:
+        """[1, hidden] where this step's row brings words; silence between pieces is made here."""
+        text = state.texts[slot]
+        ids = text.take()
+        if ids and text.is_silent:
+            return self._begin_words(state, slot, ids)
+        if ids:
+            words = self._words(state, slot, ids)
+            return self._extend(state, slot, [*words, state.step_input[slot : slot + 1]])
+        if text.is_silent:
+            if text.is_over:
+                state.status[slot] = RowStatus.END
+            else:
+                self._frames.repeat(state, slot)
+        return None
 
-        Args:
-            state: Slots.
-            slots: Of each row; repeats at the end only fill the batch.
-            hidden: [rows, hidden] of the talker.
-        """
-        index = torch.tensor(slots)
-        frames = state.num_frames[index].long()
-        rules = [state.rules[slot] for slot in slots]
-        uniforms = state.uniforms[index, frames.clamp(max=state.uniforms.shape[1] - 1)]
-        normed = self.talker.normed(hidden)
-        logits = torch.mm(normed, self.talker.head)
-        self._shape_logits(state, slots, rules, logits)
-        code = draw(logits, uniforms[:, 0], [rule.first for rule in rules])
-        status = self._judge(state, index, frames, code)
-        codes = [code.clamp(max=self.config.codebook_size - 1)]
-        depth_rules = [rule.depth for rule in rules]
-        logits, caches = self.depth.begin(normed, codes[0])
-        for codebook in range(1, self.config.num_codebooks):
-            if codebook > 1:
-                logits = self.depth.step(codes[-1], codebook, caches)
-            codes.append(draw(logits, uniforms[:, codebook], depth_rules))
-        self._store(state, index, frames, torch.stack(codes, 1), status)
+    def _steps(self, state: VoxTinyState, slots: list[int]) -> Iterator[torch.Tensor]:
+        """[rows, hidden] of one more position, in groups."""
+        for group in groups(slots, self.row_sizes):
+            distinct = len(set(group))
+            index = np.array(group)
+            positions = state.context.numpy()[index]
+            x = torch.from_numpy(state.step_input.numpy()[index])
+            yield self.talker.step(x, state.kv, group, positions.tolist())[:distinct]
+            state.context.numpy()[index] = positions + 1
 
-    def _shape_logits(
-        self,
-        state: VoxTinyState,
-        slots: list[int],
-        rules: list[SlotRules],
-        logits: torch.Tensor,
-    ) -> None:
-        """Applies what only some requests ask for: minimum length and repetition penalty."""
-        for row, (slot, rule) in enumerate(zip(slots, rules, strict=True)):
-            made = int(state.num_frames[slot])
-            if made < rule.min_frames:
-                logits[row, self.config.end_code] = -torch.inf
-            if rule.repetition_penalty != 1.0:
-                earlier = state.codes[slot, :made, 0]
-                logits[row] = penalise(logits[row], earlier, rule.repetition_penalty)
+    def _make_frames(self, state: VoxTinyState, slots: list[int], hidden: torch.Tensor) -> None:
+        for group in groups(range(len(slots)), self.row_sizes):
+            self._frames.make(state, [slots[row] for row in group], hidden[group])
+        for slot in slots:
+            if slot in state.texts and state.status[slot] == RowStatus.END:
+                self._end_words(state, slot)
 
-    def _judge(
-        self, state: VoxTinyState, index: torch.Tensor, frames: torch.Tensor, code: torch.Tensor
-    ) -> torch.Tensor:
-        """[rows] RowStatus: end token, runaway (frame budget, one code repeated), or go on."""
-        last = state.codes[index, (frames - 1).clamp(min=0), 0]
-        same = (code == last) & (frames > 0)
-        repeats = torch.where(same, state.repeats[index] + 1, 0).int()
-        state.repeats[index] = repeats
-        runaway = (frames >= state.budget[index]) | (repeats >= _MAX_REPEATS)
-        runaway &= frames >= state.min_frames[index]
-        full = (state.context[index] >= _CONTEXT_TOKENS) | (frames >= state.codes.shape[1])
-        status = torch.where(runaway | full, RowStatus.WATCHDOG, RowStatus.CONTINUE)
-        return torch.where(code == self.config.end_code, RowStatus.END, status)
-
-    def _store(
-        self,
-        state: VoxTinyState,
-        index: torch.Tensor,
-        frames: torch.Tensor,
-        codes: torch.Tensor,
-        status: torch.Tensor,
-    ) -> None:
-        state.status[index] = status.to(torch.int8)
-        going = status == RowStatus.CONTINUE
-        index, frames, codes = index[going], frames[going], codes[going]
-        if len(index):
-            state.codes[index, frames] = codes.int()
-            state.num_frames[index] = (frames + 1).int()
-            state.step_input[index] = self.talker.frame_input(codes)
+    def _end_words(self, state: VoxTinyState, slot: int) -> None:
+        """A streamed piece's speech has ended: the next one begins, or silence until it does."""
+        text = state.texts[slot]
+        if text.is_over or state.num_frames[slot] == 0:
+            return
+        text.is_silent = True
+        if text.has_taken:
+            self._frames.repeat(state, slot)
+            return
+        ids = text.take()
+        assert ids, "a frame is made only where a row of text is left for it"
+        self._make_frames(state, [slot], self._begin_words(state, slot, ids))
 
     @torch.inference_mode()
     def codec(

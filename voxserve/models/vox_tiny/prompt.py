@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from voxserve.core.errors import InvalidInput
 from voxserve.models.base import Piece, PreparedRequest, SpeechOptions
@@ -13,13 +14,15 @@ from voxserve.models.text.pieces import cut
 from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.lead_in import LEAD_IN_CODES, LEAD_IN_TEXT
 
-# Beyond about 160 characters in one prompt the model loses its place in the text.
-MAX_PIECE_CHARACTERS = 140
+# By architecture. Beyond about 160 characters in one prompt the first loses its place in the text;
+# the second was trained on up to 330.
+MAX_PIECE_CHARACTERS = {1: 140, 2: 300}
 MAX_TEXT_CHARACTERS = 20_000
 # The voice takes 0.63 frames per character and 9 of silence; of 48 pieces of 3 to 130 characters
 # none took 13 more. A runaway does.
 _FRAMES_PER_CHARACTER = 0.9
 _SPARE_FRAMES = 22
+NOTHING = 0  # fills a row of streamed text; no text id
 
 
 def piece_budget(characters: int) -> int:
@@ -36,9 +39,17 @@ class PromptWriter:
             character: config.first_char_id + place
             for place, character in enumerate(config.characters)
         }
-        self.max_prompt_tokens = len(LEAD_IN_TEXT) + MAX_PIECE_CHARACTERS + 2 + len(LEAD_IN_CODES)
+        self._lead_in, lead_in_codes = "", ()
+        if config.architecture == 1:
+            self._lead_in, lead_in_codes = LEAD_IN_TEXT, LEAD_IN_CODES
+        self._lead_in_codes = np.array(lead_in_codes, np.int32).reshape(-1, config.num_codebooks)
+        self._end = [] if config.text_eos_id is None else [config.text_eos_id]
+        self._longest_piece = MAX_PIECE_CHARACTERS[config.architecture]
         # Of the text rows of a prompt, those that are not the piece itself.
-        self.extra_text_rows = len(LEAD_IN_TEXT) + 2
+        self.extra_text_rows = len(self._lead_in) + 2 + len(self._end)
+        self.max_prompt_tokens = (
+            self._longest_piece + self.extra_text_rows + len(self._lead_in_codes)
+        )
 
     def write(self, text: str, options: SpeechOptions) -> PreparedRequest:
         """Normalises a text and cuts it into prompts.
@@ -55,7 +66,7 @@ class PromptWriter:
         if not spoken.text:
             shown = text.strip()[:40]
             raise InvalidInput(f"nothing to say: {shown!r} has no words that can be spoken")
-        pieces = tuple(self._piece(part) for part in cut(spoken.text, MAX_PIECE_CHARACTERS))
+        pieces = tuple(self._piece(part) for part in cut(spoken.text, self._longest_piece))
         budget = sum(piece_budget(len(piece.text)) for piece in pieces)
         if options.min_frames is not None:
             budget = max(budget, options.min_frames)
@@ -63,13 +74,32 @@ class PromptWriter:
             budget = min(budget, options.max_frames)
         return PreparedRequest(pieces, budget, options, spoken.notes)
 
+    def write_streamed(self, first: NDArray[np.int32], options: SpeechOptions) -> PreparedRequest:
+        """The prompt of a text of which only the first word is known.
+
+        Args:
+            first: The first row of a feed.
+            options: As asked for.
+        """
+        piece = self._prompt(first[first != NOTHING].tolist(), "")
+        budget = max(piece_budget(MAX_TEXT_CHARACTERS), options.min_frames or 0)
+        if options.max_frames is not None:
+            budget = min(budget, options.max_frames)
+        return PreparedRequest((piece,), budget, options, is_text_complete=False)
+
+    def ids(self, text: str) -> list[int]:
+        """Text ids of spoken characters."""
+        return [self._ids[character] for character in text]
+
     def _piece(self, text: str) -> Piece:
-        config = self._config
-        words = [self._ids[character] for character in LEAD_IN_TEXT + text]
-        prompt = [config.text_bos_id, *words, config.audio_bos_id]
-        tokens = len(prompt) + len(LEAD_IN_CODES)
-        ids = np.zeros((tokens, 1 + config.num_codebooks), np.int32)
+        bos = self._config.text_bos_id
+        return self._prompt([bos, *self.ids(self._lead_in + text), *self._end], text)
+
+    def _prompt(self, text_ids: list[int], text: str) -> Piece:
+        prompt = [*text_ids, self._config.audio_bos_id]
+        tokens = len(prompt) + len(self._lead_in_codes)
+        ids = np.zeros((tokens, 1 + self._config.num_codebooks), np.int32)
         mask = np.zeros(ids.shape, np.bool_)
         ids[: len(prompt), 0], mask[: len(prompt), 0] = prompt, True
-        ids[len(prompt) :, 1:], mask[len(prompt) :, 1:] = LEAD_IN_CODES, True
+        ids[len(prompt) :, 1:], mask[len(prompt) :, 1:] = self._lead_in_codes, True
         return Piece(ids, mask, None, text)

@@ -35,10 +35,6 @@ class StableRows:
         self.sizes = tuple(agreeing) if len(agreeing) > 1 else (1,)
         self._known = frozenset(self.sizes)
 
-    def doubled(self) -> tuple[int, ...]:
-        """Sizes whose double is stable too, for rows that stand for two positions."""
-        return tuple(n for n in self.sizes if 2 * n in self._known) or (1,)
-
     def product(
         self, bias: torch.Tensor | None, x: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:

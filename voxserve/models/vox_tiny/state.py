@@ -10,6 +10,7 @@ import torch
 from voxserve.models.base import ModelState, StateSize
 from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.sampling import DrawRule
+from voxserve.models.vox_tiny.streams import SlotText
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ class VoxTinyState(ModelState):
         budget: [slots + 1] int32, `num_frames` at which the current piece counts as a runaway.
         repeats: [slots + 1] int32, frames in a row with the first code of the last frame.
         step_input: [slots + 1, hidden], input of the next decode step.
+        text_history: [slots + 1, blocks, reach, hidden], what the text encoder remembers.
+        is_open: [slots + 1] bool, words of the piece are still to come: no end of speech.
+        texts: Host-side, by slot, the texts that arrive while they are spoken.
         uniforms: [slots + 1, max_frames, codebooks], the request's draws.
         rules: Host-side rules per slot.
         min_frames: [slots + 1] int32, of the rules.
@@ -77,6 +81,11 @@ class VoxTinyState(ModelState):
         self.budget = torch.zeros(rows, dtype=torch.int32)
         self.repeats = torch.zeros(rows, dtype=torch.int32)
         self.step_input = torch.ones(rows, talker.hidden)
+        self.text_history = torch.zeros(
+            rows, config.text_blocks, config.text_kernel // 2, talker.hidden
+        )
+        self.is_open = torch.zeros(rows, dtype=torch.bool)
+        self.texts: dict[int, SlotText] = {}
         self.uniforms = torch.zeros(rows, size.max_frames, config.num_codebooks)
         self.rules = [_NO_REQUEST] * rows
         self.min_frames = torch.zeros(rows, dtype=torch.int32)
@@ -89,14 +98,31 @@ class VoxTinyState(ModelState):
         self.last_f0 = torch.full((rows,), -1.0, dtype=torch.float64)
         self.noise_key = torch.zeros(rows, dtype=torch.int64)
 
-    def reset(self, slot: int, rules: SlotRules, uniforms: np.ndarray, noise_key: int) -> None:
-        """Gives a slot to a new request."""
+    def begin_piece(self, slot: int, budget: int, is_open: bool) -> None:
+        """Empties a slot's context for a piece of so many frames at most."""
+        self.context[slot] = self.repeats[slot] = 0
+        self.budget[slot] = self.num_frames[slot] + budget
+        self.is_open[slot] = is_open
+
+    def reset(
+        self,
+        slot: int,
+        rules: SlotRules,
+        uniforms: np.ndarray,
+        noise_key: int,
+        text: SlotText | None,
+    ) -> None:
+        """Gives a slot to a new request; `text` is there if it is streamed."""
+        self.texts.pop(slot, None)
+        if text is not None:
+            self.texts[slot] = text
         self.rules[slot] = rules
         self.min_frames[slot] = rules.min_frames
         self.uniforms[slot, : len(uniforms)] = torch.from_numpy(uniforms)
         self.noise_key[slot] = noise_key
         for counter in (self.num_frames, self.status, self.context, self.repeats, self.phase):
             counter[slot] = 0
+        self.is_open[slot] = False
         for buffer in (*self.conv, self.pending, self.source, self.overlap):
             buffer[slot].zero_()
         self.last_f0[slot] = -1.0

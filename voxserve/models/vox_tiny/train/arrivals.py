@@ -1,20 +1,14 @@
-"""When the words of a streamed text join the sequence: as fast as they will probably be spoken.
+"""How streamed texts arrive in training: at the pace of pace.py, varied, never after their sound.
 
-A streamed text gives the model one word per step at most, and a word only when the one `lead`
-words before it is expected to begin. The order of words and frames then depends on the text
-alone, not on when it was typed: a slow writer only makes the voice wait. A whole text arrives
-before the first step.
+A whole text arrives before the first step.
 """
 
 from __future__ import annotations
 
 import torch
 
-# Frames per letter, per word, and per pause, fitted to 1,200 texts of the teacher (residual 1.1
-# frames per word) and shortened by 4 %, so that words come rather early than late.
-FRAMES_PER_LETTER = 0.72
-FRAMES_PER_WORD = 0.1
-FRAMES_PER_MARK = {",": 3.5, ";": 6.2, ":": 6.2, ".": 6.2, "!": 6.2, "?": 6.2}
+from voxserve.models.vox_tiny.pace import Pace, expected_frames
+
 SERVED_LEAD_WORDS = 2
 
 _MOST_LEAD_WORDS = 4
@@ -28,9 +22,7 @@ def expected_starts(text: str) -> list[float]:
     starts, now = [], 0.0
     for word in text.split(" "):
         starts.append(now)
-        marks = sum(FRAMES_PER_MARK.get(character, 0.0) for character in word)
-        letters = sum(character.isalpha() for character in word)
-        now += FRAMES_PER_WORD + FRAMES_PER_LETTER * letters + marks
+        now += expected_frames(word)
     return starts
 
 
@@ -64,9 +56,8 @@ def limited_steps(steps: torch.Tensor, spoken: torch.Tensor) -> torch.Tensor:
 
 def served_steps(text: str) -> list[int]:
     """Step of each word of a text as it is served."""
-    expected = torch.tensor([expected_starts(text)])
-    steps = paced_steps(expected, torch.tensor([SERVED_LEAD_WORDS]), torch.ones(1))
-    return steps[0].tolist()
+    pace = Pace(SERVED_LEAD_WORDS)
+    return [pace.step(word) for word in text.split(" ")]
 
 
 def random_leads(rows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
