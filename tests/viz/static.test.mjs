@@ -257,13 +257,13 @@ test("a spoken request is known by its text, a background one by its number", ()
 
 test("an empty row or panel of the figure says why", () => {
   const names = ["LM", "codec", "urgent", "deadlines"];
-  const places = (seen) => emptyWords({ spans: [], chunks: [], heard: [], ...seen }, names).map(([, at]) => at);
-  assert.deepEqual(places({}), ["LM", 50, "deadlines", 0.5]);
+  const places = (seen) => emptyWords({ spans: [], chunks: [], heard: [], ...seen }, { from: 0 }, names).map(([, at]) => at);
+  assert.deepEqual(places({}), ["LM", "codec", "urgent", 50, "deadlines", 0.5]);
   const chunk = { deadline_s: 1, slack_s: 0.1 };
-  assert.deepEqual(places({ spans: [{ lane: 0 }, { lane: 1 }], chunks: [chunk] }), ["urgent"]);
+  assert.deepEqual(places({ spans: [{ lane: 0, end_s: 1 }, { lane: 1, end_s: -1 }], chunks: [chunk] }), ["urgent"]);
   const unheard = { deadline_s: NaN, slack_s: NaN };
-  const found = emptyWords({ spans: [{ lane: 0 }], chunks: [unheard], heard: [] }, names);
-  assert.ok(found.some(([, , words]) => words.includes("nobody listens")));
+  const found = emptyWords({ spans: [{ lane: 0, end_s: -1 }], chunks: [unheard], heard: [] }, { from: 0 }, names);
+  for (const words of ["nobody listens", "zoom out"]) assert.ok(found.some(([, , told]) => told.includes(words)));
 });
 
 test("streams are summed, muted and stopped apart", () => {

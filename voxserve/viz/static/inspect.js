@@ -211,10 +211,10 @@ function plotLayout(seen, view, at, theme, names) {
     showlegend: false, // the key above the view says the same
     hoverlabel: { align: "left" },
     modebar: { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: theme.faint, activecolor: theme.text }, // beside the axes
-    xaxis: { ...axis, anchor: "y3", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 2 } },
-    yaxis: { ...axis, domain: [0.44, 1], categoryorder: "array", categoryarray: rows, range: [-0.5, rows.length - 0.5] },
-    yaxis2: { ...axis, domain: [0.19, 0.4], title: { text: "slack, s" }, range: [floor - pad, top + pad], nticks: 4 },
-    yaxis3: { ...axis, domain: [0, 0.13], title: { text: "SMs, %" }, range: [0, 105], tickvals: [0, 50, 100] },
+    xaxis: { ...axis, anchor: "y3", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 2, font: { size: 11 } } },
+    yaxis: { ...axis, domain: [0.44, 1], type: "category", categoryorder: "array", categoryarray: rows, range: [-0.5, rows.length - 0.5] },
+    yaxis2: { ...axis, domain: [0.19, 0.4], range: [floor - pad, top + pad], nticks: 4 },
+    yaxis3: { ...axis, domain: [0, 0.13], range: [0, 105], tickvals: [0, 50, 100] },
     shapes: marks.map((m) => ({
       type: "line", x0: at(m.time_s), x1: at(m.time_s), y0: 0, y1: 1, yref: "paper",
       line: { dash: "dot", color: theme.text, width: 1 },
@@ -225,20 +225,24 @@ function plotLayout(seen, view, at, theme, names) {
         xanchor: m.time_s > (view.from + view.to) / 2 ? "right" : "left",
         yshift: 12 * (i % 2), // two lines, so that neighbours stay readable
       })),
-      ...emptyWords(seen, names).map(([yref, y, text]) => ({
+      ...emptyWords(seen, view, names).map(([yref, y, text]) => ({
         xref: "paper", x: 0.5, yref, y, text, showarrow: false, font: { color: theme.faint },
+      })),
+      ...[["y2 domain", "slack, s"], ["y3 domain", "SMs, %"]].map(([yref, text]) => ({
+        xref: "paper", x: 0, xshift: -34, xanchor: "right", yref, y: 0.5, text, showarrow: false,
       })),
     ],
   };
 }
 
 /** Why a row or a panel has nothing in it: [axis, place, words] of each. */
-export function emptyWords({ spans, chunks, heard }, names) {
+export function emptyWords({ spans, chunks, heard }, view, names) {
   const found = [];
-  if (!spans.length) found.push(["y", names[0], "Nothing ran in this window."], ["y3", 50, "No SM was busy."]);
-  else {
-    const busy = new Set(spans.map((s) => s.lane));
-    names.slice(0, -1).forEach((name, lane) => busy.has(lane) || found.push(["y", name, "no work in this window"]));
+  const busy = new Set(spans.map((s) => s.lane));
+  names.slice(0, -1).forEach((name, lane) => busy.has(lane) || found.push(["y", name, "no work in this window"]));
+  if (!spans.length) found.push(["y3", 50, "nothing ran"]);
+  else if (!spans.some((s) => s.end_s >= view.from)) {
+    found.push(["y", names[1], "Nothing ran in this window: zoom out for what was before."]);
   }
   const due = chunks.filter((c) => Number.isFinite(c.deadline_s));
   if (chunks.length && !due.length) found.push(["y", names.at(-1), "no deadlines: nobody listens"]);
