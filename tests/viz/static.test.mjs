@@ -11,14 +11,16 @@ function load(...names) {
   return import(`data:text/javascript,${encodeURIComponent(source)}`);
 }
 
-const { Tracks, decodeRows, hit, layoutOf, slackRange, slackY, stripMarks, stripX, summary, xOf, zoomed } =
-  await load("tracks.js");
+const { Tracks, busyBefore, decodeRows, isHostStall, summary } = await load("tracks.js");
+const { hit, layoutOf, slackRange, slackY, stripMarks, stripX, xOf, zoomed } = await load("places.js");
 const { Mixer, floats } = await load("mixer.js");
 const { Held } = await load("held.js");
 const { Wave } = await load("colours.js", "shapes.js", "wave.js");
 const { isAudible, streamWords, toggled } = await load("names.js", "rows.js");
 const { sparkPath } = await load("numbers.js");
-const { chunkText, emptyWords, figureOf } = await load("page.js", "words.js", "tracks.js", "colours.js", "inspect.js");
+const { chunkText, emptyWords, figureOf } = await load(
+  ...["page.js", "words.js", "tracks.js", "places.js", "colours.js", "inspect.js"],
+);
 const { changes, requestName, seconds } = await load("words.js");
 
 const SCHEMA = {
@@ -36,7 +38,7 @@ function table(rows) {
 }
 
 function delta(now, spans, chunks, more = {}) {
-  return [{ now, t0: 100, marks: [], heard: [], ...more }, [table(spans), table(chunks), table(more.live ?? [])]];
+  return [{ now, t0: 100, marks: [], delays: [], heard: [], ...more }, [table(spans), table(chunks), table(more.live ?? [])]];
 }
 
 test("times are moved by t0, lengths are not, NaN stays", () => {
@@ -95,7 +97,7 @@ test("a window may hold more records than a call takes arguments", () => {
   const tracks = new Tracks(SCHEMA, 10);
   const count = 200000;
   const spans = new Float32Array(5 * count).fill(1);
-  tracks.add({ now: 101, t0: 100, marks: [], heard: [] }, [new DataView(spans.buffer), table([]), table([])]);
+  tracks.add({ now: 101, t0: 100, marks: [], delays: [], heard: [] }, [new DataView(spans.buffer), table([]), table([])]);
   assert.equal(tracks.spans.length, count);
 });
 
@@ -255,6 +257,19 @@ test("a spoken request is known by its text, a background one by its number", ()
   assert.equal(requestName(8, spoken), "request 8");
 });
 
+test("a stall is the host's where the kernel was busy for at least half of it", () => {
+  const late = { deadline_s: 10, delivered_s: 10.4, audio_s: 0.8, stall_s: 0.4 };
+  assert.ok(Math.abs(busyBefore(late, [[10.3, 0.2], [10.35, 0.05], [9, 0.1], [12, 1]]) - 0.25) < 1e-9);
+  assert.ok(isHostStall({ ...late, busy_s: 0.25 }));
+  assert.ok(!isHostStall({ ...late, busy_s: 0.15 }));
+  assert.ok(!isHostStall({ ...late, stall_s: 0, busy_s: 1 }));
+  const tracks = new Tracks({ ...SCHEMA, chunks: [...SCHEMA.chunks, "audio_s"] }, 10);
+  tracks.add(...delta(110.5, [], [[1, 1, 9.9, 10, 10.4, 10, -0.1, 0.4, 0.8]]));
+  assert.match(summary(tracks, 8), /^1 stalls in the last 8 s, /);
+  tracks.add(...delta(110.6, [], [], { delays: [[110.4, 0.3]] })); // noted after the chunk
+  assert.match(summary(tracks, 8), /^1 stalls in the last 8 s \(1 by the host\), /);
+});
+
 test("an empty row or panel of the figure says why", () => {
   const names = ["LM", "codec", "urgent", "deadlines"];
   const places = (seen) => emptyWords({ spans: [], chunks: [], heard: [], ...seen }, { from: 0 }, names).map(([, at]) => at);
@@ -344,11 +359,11 @@ test("a stream's row tells server and listener stalls apart", () => {
   assert.deepEqual(wave.chunks.map((c) => [c.from_s, c.to_s]), [[0, 1], [1, 3]]);
   const heard = { state: "playing", played_s: 1, buffered_s: 2, underruns: 2, silent_s: 0.25 };
   const words = "playing 1.0 s · buffer 2.00 s · ▼ 1 ▽ 2, 0.25 s silent";
-  assert.equal(streamWords(heard, wave.serverStalls), words);
-  assert.equal(streamWords({ ...heard, state: "played", underruns: 0 }, 0), "played 1.0 s · ▼ 0 ▽ 0");
+  assert.equal(streamWords(heard, wave.stalls), words);
+  assert.equal(streamWords({ ...heard, state: "played", underruns: 0 }, [0, 0]), "played 1.0 s · ▼ 0 ▽ 0");
   const waiting = { state: "waiting", played_s: 0, buffered_s: 0, underruns: 0, silent_s: 0 };
-  assert.equal(streamWords(waiting, 0), "waiting · ▼ 0 ▽ 0");
-  assert.equal(streamWords({ ...waiting, state: "refused" }, 0), "refused");
-  assert.equal(streamWords(undefined, 0, true), "waiting", "its request is not accepted yet");
-  assert.equal(streamWords(undefined, 0, false), "", "played before this page was opened");
+  assert.equal(streamWords(waiting, [0, 0]), "waiting · ▼ 0 ▽ 0");
+  assert.equal(streamWords({ ...waiting, state: "refused" }, [0, 0]), "refused");
+  assert.equal(streamWords(undefined, [0, 0], true), "waiting", "its request is not accepted yet");
+  assert.equal(streamWords(undefined, [0, 0], false), "", "played before this page was opened");
 });

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from voxserve.core.errors import InvalidInput
-from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
+from voxserve.core.events import ChunkLife, HostDelay, LaneSpan, Record, SettingChange
 from voxserve.core.protocols import SpeechEngine
 from voxserve.core.request import RequestState
 from voxserve.core.settings import Settings
 from voxserve.sim.explain import Explanation, Label, explain
 from voxserve.sim.what_if import Context, applied
 from voxserve.viz.aside import Aside, Send
+from voxserve.viz.hosts import busy_s, is_host_stall
 from voxserve.viz.wire import ListenerStall, time_of
 from voxserve.viz.words import duration, request_name
 
@@ -53,7 +54,7 @@ def chunk_words(records: Iterable[Record], request_id: int, index: int, text: st
     if found is None:
         told.append(_lateness_words(chunk))
     elif is_late(chunk):
-        told.append(f"<b>{html.escape(found.about_it)}</b> {BLAME.get(found.label, '')}")
+        told.append(f"<b>{html.escape(found.about_it)}</b> {_blame_words(held, chunk, found)}")
     else:
         told.append(html.escape(found.about_it))
     return " ".join(told).rstrip()
@@ -188,6 +189,17 @@ class CureSearch:
         """Ends the search; `words` raises. Harmless afterwards."""
         if self._aside is not None:
             self._aside.cancel()
+
+
+def _blame_words(records: list[Record], chunk: ChunkLife, found: Explanation) -> str:
+    delays = [record for record in records if isinstance(record, HostDelay)]
+    if not is_host_stall(chunk, delays):
+        return BLAME.get(found.label, "")
+    return (
+        f"The notebook kernel was busy for {duration(busy_s(chunk, delays))} while the audio "
+        "before it was played: a host stall, not the scheduler's. A cell, a callback or another "
+        "program kept the serving thread from running."
+    )
 
 
 def _life_words(chunk: ChunkLife, span: LaneSpan | None) -> str:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from voxserve.core.events import ChunkLife, LaneSpan, Record, RequestChange
+from voxserve.core.events import ChunkLife, HostDelay, LaneSpan, Record, RequestChange
 from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.playback import STALL_LIMIT_S
 from voxserve.core.request import RequestState
+from voxserve.viz.hosts import HostStalls
 
 LANES_OVER_S = 2.0  # what lanes do is told of so long: short, so that a knob's effect shows
 _DONE, _CANCELLED = RequestState.DONE, RequestState.CANCELLED  # looking them up costs as much
@@ -36,7 +37,11 @@ class RequestLife:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """A window's summary; None where nothing happened. Shares are 0 to 1."""
+    """A window's summary; None where nothing happened. Shares are 0 to 1.
+
+    Attributes:
+        num_stalls, num_host_stalls: Chunks that came late, and those the host made late.
+    """
 
     window_s: float
     ttfa_p50_s: float | None
@@ -45,6 +50,8 @@ class Numbers:
     goodput_rps: float
     num_stalled: int
     stall_s: float
+    num_stalls: int
+    num_host_stalls: int
     lane_busy: dict[LaneName, float]
     decode_batch: float | None
     codec_batch: float | None
@@ -60,6 +67,7 @@ class LiveNumbers:
 
     window_s: float = 30.0
     requests: dict[int, RequestLife] = field(default_factory=dict[int, RequestLife])
+    hosts: HostStalls = field(default_factory=HostStalls)
     _spans: deque[LaneSpan] = field(default_factory=deque[LaneSpan])
     _ttfas: deque[tuple[float, float]] = field(default_factory=deque[tuple[float, float]])
     _first_s: float | None = None
@@ -73,6 +81,8 @@ class LiveNumbers:
                 self._change(record)
             elif isinstance(record, ChunkLife):
                 self._chunk(record)
+            elif isinstance(record, HostDelay):
+                self.hosts.delay(record)
 
     def _change(self, change: RequestChange) -> None:
         life = self.requests.setdefault(change.request_id, RequestLife(change.time_s))
@@ -90,10 +100,13 @@ class LiveNumbers:
             life.ttfa_s = chunk.delivered_s - life.arrival_s
             self._ttfas.append((chunk.delivered_s, life.ttfa_s))
         life.stall_s += chunk.stall_s
+        if chunk.stall_s:
+            self.hosts.stall(chunk)
 
     def summary(self, now_s: float, ttfa_target_s: float) -> Numbers:
         """Forgets what is too old and sums up the rest."""
         self._forget(now_s)
+        self.hosts.settle(now_s, self.window_s)
         lives = self.requests.values()
         ended = [
             life for life in lives if life.ended_s is not None and life.state is not _CANCELLED
@@ -111,6 +124,8 @@ class LiveNumbers:
             goodput_rps=met / seen_s,
             num_stalled=sum(stall_s >= STALL_LIMIT_S for stall_s in stalls_s),
             stall_s=sum(stalls_s),
+            num_stalls=len(self.hosts.all_s),
+            num_host_stalls=len(self.hosts.host_s),
             lane_busy=self._busy(now_s),
             decode_batch=self._mean_batch(JobKind.DECODE),
             codec_batch=self._mean_batch(JobKind.CODEC),

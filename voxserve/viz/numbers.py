@@ -62,10 +62,11 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
             "stalls",
             "Stalled requests",
             str(numbers.num_stalled),
-            f"{numbers.stall_s:.1f} s of silence, {window}",
+            _stalls_note(numbers),
             float(numbers.num_stalled),
             numbers.num_stalled > 0,
-            f"Requests whose audio ran out for 10 ms or more in all (server side), {window}.",
+            f"Requests whose audio ran out for 10 ms or more in all, {window}; a late chunk is the "
+            "host's stall where the kernel was busy with other code, else the server's.",
         ),
         Tile(
             "attainment",
@@ -104,6 +105,14 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
             "Share of the last 2 s with work running: background + urgent lane.",
         ),
     ]
+
+
+def _stalls_note(numbers: Numbers) -> str:
+    silence = f"{numbers.stall_s:.1f} s of silence"
+    if not numbers.num_host_stalls:
+        return f"{silence}, last {numbers.window_s:.0f} s"
+    num_server = numbers.num_stalls - numbers.num_host_stalls
+    return f"{silence}: {num_server} server, {numbers.num_host_stalls} host"
 
 
 def _mean(value: float | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,6 +61,7 @@ class Player(anywidget.AnyWidget):
         streams: [number, label] of each stream with a row, oldest first.
         waiting: Those of them that got no sound yet and still may.
         muted, solo: Streams by number; a solo silences all streams without one.
+        host_stalls: Late chunks that the host is to blame for, by stream as text.
         heard: What the browser reported, by stream.
         on_stall: Called with a stream that goes on after its listener had nothing to play, and
             for how many seconds.
@@ -81,6 +82,7 @@ class Player(anywidget.AnyWidget):
     waiting = traitlets.List(traitlets.Int()).tag(sync=True)
     muted = traitlets.List(traitlets.Int()).tag(sync=True)
     solo = traitlets.List(traitlets.Int()).tag(sync=True)
+    host_stalls = traitlets.Dict({}).tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
@@ -136,6 +138,17 @@ class Player(anywidget.AnyWidget):
         """What people know a stream by; "" without a row."""
         rows: list[list[Any]] = self.streams
         return next((str(label) for number, label in rows if number == stream), "")
+
+    def blame_host(self, late: Iterable[tuple[int, int]]) -> None:
+        """Says that chunks (stream, index) were late because of the host, not the server."""
+        with self._lock:
+            shown: dict[str, list[int]] = {
+                n: places for n, places in self.host_stalls.items() if int(n) in self.heard
+            }
+            for stream, index in late:
+                if stream in self.heard:
+                    shown[str(stream)] = [*shown.get(str(stream), []), index]
+            self.host_stalls = shown
 
     def remove(self, stream: int) -> None:
         """Takes a stream's row away."""

@@ -11,6 +11,7 @@ import numpy as np
 from voxserve.core.chunk import Urgency, UrgencyReason
 from voxserve.core.events import (
     ChunkLife,
+    HostDelay,
     LaneSpan,
     OverloadChange,
     Record,
@@ -19,6 +20,7 @@ from voxserve.core.events import (
 )
 from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.live import LiveChunks, Stage
+from voxserve.viz.hosts import WORTH_S
 
 LANES = (LaneName.LM, LaneName.BACKGROUND, LaneName.URGENT)
 KINDS = tuple(JobKind)
@@ -79,11 +81,15 @@ def delta(
     spans: list[tuple[float, ...]] = []
     chunks: list[tuple[float, ...]] = []
     marks: list[dict[str, Any]] = []
+    delays: list[tuple[float, float]] = []
     for record in records:
         if isinstance(record, LaneSpan):
             spans.append(_span_row(record, t0))
         elif isinstance(record, ChunkLife):
             chunks.append(_chunk_row(record, t0))
+        elif isinstance(record, HostDelay):
+            if record.delay_s >= WORTH_S:
+                delays.append((record.time_s, record.delay_s))
         elif isinstance(record, SettingChange):
             text = f"{record.name} {record.old} → {record.new}"
             marks.append({"time_s": record.time_s, "text": text})
@@ -95,6 +101,7 @@ def delta(
         "now": now_s,
         "t0": t0,
         "marks": marks,
+        "delays": delays,
         "heard": [asdict(stall) for stall in heard],
     }
     buffers = [_packed(spans, len(SPAN_COLUMNS)), _packed(chunks, len(CHUNK_COLUMNS))]

@@ -210,5 +210,6 @@ class Workbench:
         self.timeline.note = "" if stats.state == "running" else f"Engine {stats.state}."
         summary = self.numbers.summary(engine.now_s(), settings.ttfa_target_s)
         self._numbers_view.show(tiles(summary, stats, settings.ttfa_target_s))
+        self.player.blame_host((c.request_id, c.index) for c in self.numbers.hosts.found)
         self.load.sync()
         self._parts.header.value = header_html(engine, stats, self._publisher.lateness_s)

@@ -2,9 +2,10 @@
 // laptop the browser shares its cores with the engine.
 import { COLOURS, colourOf } from "./colours.js";
 import { drawGhostNames, drawGhosts } from "./ghosts.js";
-import { cross, diamond, disc, line, triangle } from "./shapes.js";
+import { slackRange, slackY, tickStep, xOf } from "./places.js";
+import { cross, diamond, disc, hourglass, line, triangle } from "./shapes.js";
 import { drawStrip } from "./strip.js";
-import { isLate, slackRange, slackY, tickStep, xOf } from "./tracks.js";
+import { isHostStall, isLate } from "./tracks.js";
 import { changes } from "./words.js";
 
 /** Paints one frame. `view` is {from, to, now, margin, mark, note}: `mark` is what "now" is called. */
@@ -136,7 +137,7 @@ function drawDeadlines(g, box, seen, view, theme) {
   // Many met deadlines become a density; the missed ones stay opaque on top.
   const faint = Math.min(1, 120 / seen.chunks.length);
   for (const c of seen.chunks) if (!isLate(c)) drawMet(g, c, xOf(box, view, c.deadline_s), y, h, theme, faint);
-  for (const c of seen.chunks) if (isLate(c)) drawMissed(g, c, box, view, y + h / 2 - 3);
+  for (const c of seen.chunks) if (isLate(c)) drawMissed(g, c, box, view, y + h / 2 - 3, theme);
   for (const s of seen.heard) {
     triangle(g, xOf(box, view, s.time_s), y + h - 5, 6, COLOURS.heard, false);
   }
@@ -151,12 +152,14 @@ function drawMet(g, c, x, y, h, theme, faint) {
   g.globalAlpha = 1;
 }
 
-function drawMissed(g, c, box, view, middle) {
+function drawMissed(g, c, box, view, middle, theme) {
   g.strokeStyle = COLOURS.stall;
   g.lineWidth = 2;
   cross(g, xOf(box, view, c.deadline_s), middle, 4);
   g.lineWidth = 1;
-  if (c.stall_s > 0) triangle(g, xOf(box, view, c.delivered_s), middle, 6, COLOURS.stall, true);
+  const x = xOf(box, view, c.delivered_s);
+  if (isHostStall(c)) hourglass(g, x, middle, 6, theme.text);
+  else if (c.stall_s > 0) triangle(g, x, middle, 6, COLOURS.stall, true);
 }
 
 function drawSlack(g, box, chunks, view, theme) {

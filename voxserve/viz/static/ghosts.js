@@ -1,7 +1,7 @@
 // What would have been: translucent lanes under the real ones, and their stalls as open triangles.
 import { COLOURS } from "./colours.js";
 import { triangle } from "./shapes.js";
-import { xOf } from "./tracks.js";
+import { xOf } from "./places.js";
 
 /** Draws the spans and stalls of `ghost` that lie in view; `drawSpans` paints rows of spans. */
 export function drawGhosts(g, box, ghost, view, theme, drawSpans) {

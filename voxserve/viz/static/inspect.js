@@ -2,7 +2,8 @@
 // from the kernel once a page, so nothing is fetched from the internet or saved in the notebook.
 import { COLOURS, colourOf } from "./colours.js";
 import { tell } from "./page.js";
-import { isLate, slackRange } from "./tracks.js";
+import { slackRange } from "./places.js";
+import { isHostStall, isLate } from "./tracks.js";
 import { changes, requestName, seconds } from "./words.js";
 
 const GHOST = "↳ ";
@@ -46,7 +47,7 @@ export function figureOf(seen, view, theme, schema, names, spoken) {
     data: [
       ...(seen.ghost ? ghostTraces(seen.ghost, at, schema, names, theme) : []),
       ...spanTraces(seen.spans, at, schema, names, theme),
-      ...chunkTraces(seen, at, schema, names, spoken),
+      ...chunkTraces(seen, at, schema, names, spoken, theme),
       ...slackTraces(seen.chunks, view, at),
       occupancyTrace(seen.spans, view, at),
     ],
@@ -108,15 +109,16 @@ export function chunkText(c, schema, spoken = {}) {
   const spare = c.deadline_s - c.delivered_s;
   const promoted = Number.isFinite(c.promoted_s) ? ", promoted while it waited" : "";
   const last = c.is_last ? ", last" : "";
+  const host = isHostStall(c) ? `: the notebook kernel was busy for ${seconds(c.busy_s)}` : "";
   return [
     `<b>${requestName(c.request_id, spoken)}, chunk ${c.index}</b> (${c.num_frames} frames${last})`,
     `${schema.urgencies[c.urgency]}: ${schema.reasons[c.reason]}${promoted}`,
     `waited ${seconds(c.launched_s - Math.max(c.ready_s, c.head_s))}, decoded in ${seconds(c.delivered_s - c.launched_s)}`,
-    due ? (spare >= 0 ? `in time by ${seconds(spare)}` : `late by ${seconds(-spare)}`) : "nobody listens",
+    due ? (spare >= 0 ? `in time by ${seconds(spare)}` : `late by ${seconds(-spare)}${host}`) : "nobody listens",
   ];
 }
 
-function chunkTraces(seen, at, schema, names, spoken) {
+function chunkTraces(seen, at, schema, names, spoken, theme) {
   const late = seen.chunks.filter(isLate);
   const points = (name, rows, time, symbol, color, text, width = 2) => ({
     type: "scatter",
@@ -131,11 +133,13 @@ function chunkTraces(seen, at, schema, names, spoken) {
   const told = (c) => chunkText(c, schema, spoken).join("<br>");
   const due = (c) => at(c.deadline_s);
   const met = seen.chunks.filter((c) => c.delivered_s <= c.deadline_s);
-  const stalls = late.filter((c) => c.stall_s > 0);
+  const ofHost = late.filter(isHostStall);
+  const stalls = late.filter((c) => c.stall_s > 0 && !isHostStall(c));
   return [
     points("deadline met", met, due, "line-ns", "#888", told, 1),
     points("deadline missed", late, due, "x-thin", COLOURS.stall, told),
     points("server stall", stalls, (c) => at(c.delivered_s), "triangle-down", COLOURS.stall, told),
+    points("host stall", ofHost, (c) => at(c.delivered_s), "hourglass", theme.text, told),
     points("listener stall", seen.heard, (h) => at(h.time_s), "triangle-down-open", COLOURS.heard,
       (h) => `<b>${requestName(h.stream, spoken)}</b><br>the browser ran dry for ${seconds(h.gap_s)}`),
   ].filter((trace) => trace.x.length);

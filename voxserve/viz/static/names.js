@@ -29,6 +29,7 @@ export const MARKS = [
   ["vs-k-first", "first chunk"],
   ["vs-k-missed", "missed"],
   ["vs-k-stall", "server stall"],
+  ["vs-k-host", "host stall"],
   ["vs-k-heard", "listener stall"],
   ["vs-k-pressed", "urgent chunk"],
   ["vs-k-calm", "background chunk"],

@@ -88,7 +88,7 @@ export default () => {
     model.on("change:page", onPage);
     model.on("change:prebuffer_s change:tap", configure);
     model.on("change:streams change:muted change:solo", mix);
-    model.on("change:waiting", repaint);
+    model.on("change:waiting change:host_stalls", repaint);
     tell(model, { type: "hello" });
     onPage();
     return () => {

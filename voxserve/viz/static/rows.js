@@ -4,6 +4,7 @@ import { keyTo } from "./names.js";
 
 const STALLS = [
   ["vs-k-stall", "server stall"],
+  ["vs-k-host", "host stall"],
   ["vs-k-heard", "listener stall"],
 ];
 
@@ -21,7 +22,7 @@ export function toggled(list, stream) {
 }
 
 /** How a stream fares, in words: {state, played_s, buffered_s, underruns, silent_s} as reported. */
-export function streamWords(heard, serverStalls, isWaiting = false) {
+export function streamWords(heard, [server, host], isWaiting = false) {
   if (!heard) return isWaiting ? "waiting" : "";
   const { state, played_s, underruns } = heard;
   if (state === "refused") return state; // nothing of it could stall
@@ -29,7 +30,8 @@ export function streamWords(heard, serverStalls, isWaiting = false) {
   const played = played_s ? ` ${played_s.toFixed(1)} s` : "";
   const hasBuffer = state === "playing" || state === "filling";
   const buffer = hasBuffer ? `buffer ${heard.buffered_s.toFixed(2)} s · ` : "";
-  return `${state}${played} · ${buffer}▼ ${serverStalls} ▽ ${underruns}${silent}`;
+  const ofHost = host ? ` ⧗ ${host}` : "";
+  return `${state}${played} · ${buffer}▼ ${server}${ofHost} ▽ ${underruns}${silent}`;
 }
 
 export class Rows {
@@ -74,7 +76,8 @@ export class Rows {
       parts.mute.setAttribute("aria-pressed", String(muted.includes(stream)));
       parts.solo.setAttribute("aria-pressed", String(solo.includes(stream)));
       parts.solo.disabled = OVER.includes(heard.get(stream)?.state); // or it would silence all others
-      setText(parts.words, streamWords(heard.get(stream), wave?.serverStalls ?? 0, waiting.includes(stream)));
+      if (wave) wave.hostStalls = this.model.get("host_stalls")[stream] ?? [];
+      setText(parts.words, streamWords(heard.get(stream), wave?.stalls ?? [0, 0], waiting.includes(stream)));
       parts.canvas.setAttribute("aria-label", `Sound of ${label}: ${parts.words.textContent}`);
       wave?.draw(parts.canvas, pointed === stream ? chunk : null);
     });

@@ -27,6 +27,11 @@ export function triangle(g, x, y, r, colour, solid) {
   polygon(g, [[x - r, y - r], [x + r, y - r], [x, y + r]], colour, solid);
 }
 
+/** Two triangles, tip to tip. */
+export function hourglass(g, x, y, r, colour) {
+  polygon(g, [[x - r, y - r], [x + r, y - r], [x - r, y + r], [x + r, y + r]], colour, true);
+}
+
 export function polygon(g, points, colour, solid) {
   g.beginPath();
   points.forEach(([x, y], i) => (i ? g.lineTo(x, y) : g.moveTo(x, y)));

@@ -1,8 +1,8 @@
 // The strip below the lanes: every running request's next chunk by its slack now, against the
 // urgency margin. Shape and colour tell its class, filling tells how far it is.
 import { COLOURS } from "./colours.js";
+import { stripMarks, stripX } from "./places.js";
 import { diamond, disc, line } from "./shapes.js";
-import { stripMarks, stripX } from "./tracks.js";
 import { requestName, seconds } from "./words.js";
 
 const TICKS_S = [-0.5, 0, 0.2, 0.5, 1, 2, 4, 8];

@@ -6,7 +6,8 @@ import { chunkText, figureOf, loadPlotly, spanText } from "./inspect.js";
 import { MARKS, keyTo, nameParts } from "./names.js";
 import { tell } from "./page.js";
 import { liveText } from "./strip.js";
-import { Tracks, hit, layoutOf, summary, zoomed } from "./tracks.js";
+import { hit, layoutOf, zoomed } from "./places.js";
+import { Tracks, summary } from "./tracks.js";
 import { requestName } from "./words.js";
 
 const NAMES = ["LM", "codec (background)", "codec (urgent)", "deadlines"];

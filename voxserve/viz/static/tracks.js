@@ -1,11 +1,9 @@
-// Pure maths of the live view: decodes binary deltas, keeps a window of records, finds what is
-// under the pointer. No DOM, so that node can test it.
+// The records of the live view: decodes binary deltas and keeps a window of them. No DOM, so that
+// node can test it.
 
 // Columns that are lengths of time; every other "_s" column is an engine time sent minus `t0`.
 const LENGTHS = new Set(["audio_s", "slack_s", "stall_s"]);
-
-const STRIP_S = [-0.5, 8]; // ends of the strip's axis
-const WINDOWS_S = [0.25, 0.5, 1, 2, 4, 8, 15, 28]; // the keys + and - go through these
+const NOTED_S = 0.1; // a short delay is noted up to so long after it ended
 
 /** Turns one float32 table (row-major) into objects with absolute times. */
 export function decodeRows(buffer, columns, t0) {
@@ -39,6 +37,7 @@ export class Tracks {
     this.spans = [];
     this.chunks = [];
     this.marks = []; // setting and overload changes: {time_s, text}
+    this.delays = []; // of the serving thread: [when it ended, seconds]
     this.heard = []; // listener stalls: {time_s, gap_s}
     this.ghost = null; // what would have been: {name, words, spans, chunks, from, to, recorded}
     this.live = []; // the next chunk of every running request, now
@@ -54,6 +53,7 @@ export class Tracks {
     this.chunks = this.chunks.concat(decodeRows(ownBytes(buffers[1]), chunks, message.t0));
     this.live = decodeRows(ownBytes(buffers[2]), live, 0);
     this.marks.push(...message.marks);
+    this.delays.push(...message.delays);
     this.heard.push(...message.heard);
     this.now = message.now;
     const oldest = this.now - this.keepS;
@@ -61,6 +61,11 @@ export class Tracks {
     this.chunks = dropWhile(this.chunks, (c) => lastTime(c) < oldest);
     this.marks = dropWhile(this.marks, (m) => m.time_s < oldest);
     this.heard = dropWhile(this.heard, (h) => h.time_s < oldest);
+    this.delays = dropWhile(this.delays, ([time]) => time < oldest);
+    for (const c of this.chunks) {
+      // A delay is noted a moment after the chunks that it made late.
+      if (c.stall_s > 0 && (c.busy_s === undefined || c.delivered_s > this.now - 1)) c.busy_s = busyBefore(c, this.delays);
+    }
   }
 
   /** Takes in what would have been, and what was then; without records, there is no ghost. */
@@ -141,149 +146,30 @@ export function isLate(chunk) {
   return chunk.delivered_s > chunk.deadline_s;
 }
 
-/** Where things are drawn, in CSS pixels; with ghosts each lane shares its row with its ghost. */
-export function layoutOf(width, height, hasGhosts = false) {
-  const left = 122;
-  const right = width - 10;
-  const top = 18; // room for the text of setting changes
-  const strip = { y: height - 56, h: 38 }; // its own axis below it
-  const bottom = strip.y - 22; // room for the time axis
-  const slackHeight = Math.round((bottom - top) * 0.27);
-  const lanesHeight = bottom - top - slackHeight - 10;
-  const rowHeight = lanesHeight / (hasGhosts ? 5.5 : 4); // a row with its ghost counts 1.5
-  const laneHeight = hasGhosts ? 1.5 * rowHeight : rowHeight;
-  const lanes = [0, 1, 2].map((i) => ({ y: top + i * laneHeight + 2, h: rowHeight - 4 }));
-  const ghosts = lanes.map((row) => ({ y: row.y + row.h + 1, h: hasGhosts ? rowHeight * 0.5 - 1 : 0 }));
-  const deadlines = { y: top + 3 * laneHeight + 2, h: rowHeight - 4 };
-  const slack = { y: bottom - slackHeight, h: slackHeight };
-  return { width, height, left, right, top, bottom, lanes, ghosts, deadlines, slack, strip };
-}
-
-/** Linear map of times to pixels over [view.from, view.to]. */
-export function xOf(box, view, time) {
-  return box.left + ((time - view.from) / (view.to - view.from)) * (box.right - box.left);
-}
-
-/** The next longer window (by > 0) or the next shorter one, in seconds. */
-export function zoomed(length, by) {
-  const next = by > 0 ? WINDOWS_S.find((one) => one > length) : WINDOWS_S.findLast((one) => one < length);
-  return next ?? length;
-}
-
-/** Distance of time marks, about ten in view. */
-export function tickStep(length) {
-  return [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5].find((step) => length / step <= 12) ?? 10;
-}
-
-/** The slack axis: what is visible, kept readable: top 0.3 to 4 s, floor at most as far below 0. */
-export function slackRange(chunks) {
-  let top = 0.3;
-  let least = 0;
-  for (const c of chunks) {
-    if (c.slack_s > top) top = c.slack_s;
-    if (c.slack_s < least) least = c.slack_s;
+/** How long the serving thread was late while the audio before a chunk was played; see hosts.py. */
+export function busyBefore(c, delays) {
+  let found = 0;
+  for (const [time, seconds] of delays) {
+    const start = Math.max(c.deadline_s - c.audio_s, time - Math.max(seconds, NOTED_S));
+    found += Math.max(0, Math.min(Math.min(c.delivered_s, time) - start, seconds));
   }
-  top = Math.min(4, top * 1.1);
-  return { top, floor: Math.max(-top, Math.min(-0.1 * top, least * 1.1)) };
+  return found;
 }
 
-/** Pixel of a slack value on a square-root axis: what is near the margin matters most. */
-export function slackY(box, { top, floor }, slack) {
-  const clipped = Math.max(floor, Math.min(top, slack));
-  const [high, low] = [root(top), root(floor)];
-  return box.slack.y + (1 - (root(clipped) - low) / (high - low)) * box.slack.h;
-}
-
-function root(value) {
-  return Math.sign(value) * Math.sqrt(Math.abs(value));
-}
-
-/** Pixel of a slack value on the strip: square-root, -0.5 to 8 s, so that the margin is visible. */
-export function stripX(box, slack) {
-  const [low, high] = [root(STRIP_S[0]), root(STRIP_S[1])];
-  const at = root(Math.max(STRIP_S[0], Math.min(STRIP_S[1], slack)));
-  return box.left + 6 + ((at - low) / (high - low)) * (box.right - box.left - 12);
-}
-
-/** Places the running chunks: by slack from left to right, stacked where they would overlap. */
-export function stripMarks(box, live) {
-  const columns = new Map();
-  const placed = [...live].sort((a, b) => a.request_id - b.request_id).map((row) => {
-    const x = stripX(box, row.slack_s);
-    const column = Math.round(x / 10);
-    const level = columns.get(column) ?? 0;
-    columns.set(column, level + 1);
-    return { x, level, column, row };
-  });
-  for (const mark of placed) {
-    const room = (box.strip.h - 12) / Math.max(1, columns.get(mark.column) - 1);
-    mark.y = box.strip.y + box.strip.h - 6 - mark.level * Math.min(11, room);
-  }
-  return placed;
-}
-
-/** The span or chunk under a pixel, or null: {kind, row} with kind span, ghost, chunk, heard or live. */
-export function hit(box, view, seen, x, y) {
-  const inRow = (row) => y >= row.y && y <= row.y + row.h;
-  const spanAt = (kind, spans, rows) => {
-    const lane = rows.findIndex(inRow);
-    const best = nearest(spans.filter((s) => s.lane === lane), (s) => {
-      const [a, b] = [xOf(box, view, s.start_s), xOf(box, view, s.end_s)];
-      return x < a ? a - x : Math.max(0, x - b);
-    });
-    return best && { kind, row: best };
-  };
-  if (box.lanes.some(inRow)) return spanAt("span", seen.spans, box.lanes);
-  if (seen.ghost && box.ghosts.some(inRow)) return spanAt("ghost", seen.ghost.spans, box.ghosts);
-  if (inRow(box.deadlines)) {
-    const heard = nearest(seen.heard, (h) => Math.abs(xOf(box, view, h.time_s) - x));
-    const best = nearest(seen.chunks, (c) => dueDistance(box, view, c, x));
-    // A listener's stall is drawn low in the row, chunks above it.
-    if (heard && (!best || y > box.deadlines.y + 0.6 * box.deadlines.h)) {
-      return { kind: "heard", row: heard };
-    }
-    return best && { kind: "chunk", row: best };
-  }
-  if (y >= box.strip.y - 6) {
-    const marks = stripMarks(box, seen.live);
-    const best = nearest(marks, (mark) => Math.hypot(mark.x - x, mark.y - y));
-    return best && { kind: "live", row: best.row };
-  }
-  if (y >= box.slack.y && y <= box.bottom) {
-    const range = slackRange(seen.chunks);
-    const best = nearest(seen.chunks, (c) =>
-      Math.hypot(xOf(box, view, c.launched_s) - x, slackY(box, range, c.slack_s) - y),
-    );
-    return best && { kind: "chunk", row: best };
-  }
-  return null;
-}
-
-/** From a pixel to a chunk's deadline, or to the triangle that marks the end of its stall. */
-function dueDistance(box, view, c, x) {
-  const due = Math.abs(xOf(box, view, c.deadline_s) - x);
-  // Where both are as near, the stall is what the user means.
-  return c.stall_s > 0 ? Math.min(due, Math.abs(xOf(box, view, c.delivered_s) - x)) - 1 : due;
-}
-
-/** The row with the least distance, if that is within reach of a pointer (6 pixels). */
-function nearest(rows, distance) {
-  let best = null;
-  let least = 6;
-  for (const row of rows) {
-    const d = distance(row);
-    if (d <= least) [best, least] = [row, d];
-  }
-  return best;
+/** Whether a stall is the host's: the kernel was busy for at least half of it. */
+export function isHostStall(c) {
+  return c.stall_s > 0 && c.busy_s >= c.stall_s / 2;
 }
 
 /** One sentence for screen readers. */
 export function summary(tracks, windowS) {
   const from = tracks.now - windowS;
-  const stalls = tracks.chunks.filter((c) => c.stall_s > 0 && c.delivered_s >= from).length;
+  const stalled = tracks.chunks.filter((c) => c.stall_s > 0 && c.delivered_s >= from);
+  const ofHost = stalled.filter(isHostStall).length;
+  const stalls = `${stalled.length} stalls in the last ${windowS} s${ofHost ? ` (${ofHost} by the host)` : ""}`;
   const busy = tracks.busy(from, tracks.now);
   const lanes = tracks.schema.lanes.map((name, i) => `${name} lane ${Math.round(100 * busy[i])} % busy`);
   const urgent = tracks.live.filter((c) => c.is_urgent).length;
   const live = `${tracks.live.length} chunks under way, ${urgent} urgent`;
-  return `${stalls} stalls in the last ${windowS} s, ${lanes.join(", ")}, ${live}`;
+  return `${stalls}, ${lanes.join(", ")}, ${live}`;
 }

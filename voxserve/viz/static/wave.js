@@ -1,6 +1,6 @@
 // Outline of one stream's audio: what was played, chunk borders, stalls, play head.
 import { COLOURS } from "./colours.js";
-import { triangle } from "./shapes.js";
+import { hourglass, triangle } from "./shapes.js";
 
 const PEAK_S = 0.02;
 const SHOWN_S = 8; // longer streams scroll
@@ -10,6 +10,7 @@ export class Wave {
   constructor() {
     this.peaks = [];
     this.chunks = []; // {index, from_s, to_s, stall_s}
+    this.hostStalls = []; // indexes of chunks that the host made late
     this.dry = []; // seconds of audio at which the listener had nothing to play
     this.received_s = 0;
     this.played_s = 0;
@@ -34,9 +35,11 @@ export class Wave {
     this.received_s += samples.length / rateHz;
   }
 
-  /** Chunks that the server delivered too late. */
-  get serverStalls() {
-    return this.chunks.filter((c) => c.stall_s > 0).length;
+  /** How many chunks came too late because of [the server, the host]. */
+  get stalls() {
+    const late = this.chunks.filter((c) => c.stall_s > 0);
+    const ofHost = late.filter((c) => this.hostStalls.includes(c.index)).length;
+    return [late.length - ofHost, ofHost];
   }
 
   /** `chunk`: index the user points at in the timeline, or null. */
@@ -66,7 +69,9 @@ export class Wave {
     }
     this.drawPeaks(g, x, from, height, faint);
     for (const c of this.chunks) {
-      if (c.stall_s > 0) triangle(g, x(c.from_s), MARK + 1, MARK, COLOURS.stall, true);
+      if (!c.stall_s) continue;
+      if (this.hostStalls.includes(c.index)) hourglass(g, x(c.from_s), MARK + 1, MARK, text);
+      else triangle(g, x(c.from_s), MARK + 1, MARK, COLOURS.stall, true);
     }
     for (const at_s of this.dry) triangle(g, x(at_s), height - MARK - 1, MARK, COLOURS.heard, false);
     if (this.received_s) {
