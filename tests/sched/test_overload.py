@@ -154,6 +154,42 @@ def test_a_quiet_server_never_notices_overload(overload: str) -> None:
 def test_nothing_piles_up_while_nobody_watches(settings: dict[str, str]) -> None:
     told = _hardly_in_time(**settings)
     told.run(until_s=6.0)
-    launched = told.scheduler._overload._launched
-    assert launched
-    assert all(time_s > launched[-1][0] - 1.0 for time_s, _, _ in launched)
+    urgent = told.scheduler._overload._urgent
+    assert 0 < len(urgent) < 30  # batches of a second
+
+
+def _later_than_thought(**settings: Any) -> FakeWorld:
+    """Every stage takes 1.8 times its estimate: first audio is late, predictions are not."""
+    told = world(**settings)
+    told.executor.duration_s = lambda _job, estimate_s: 1.8 * estimate_s
+    for request_id in range(200):
+        told.arrive(0.05 * request_id, request_id, 20)
+    return told
+
+
+def test_overload_is_entered_when_a_tenth_of_the_first_chunks_are_late() -> None:
+    told = _later_than_thought(overload="shed", ttfa_target_s=1.5 * SERVICE_S)
+    told.run(until_s=4.0)
+    (change,) = _changes(told)
+    assert change.active
+    assert change.why == "over 10% of first chunks are late"
+    # A whole window of two seconds has been seen since the first chunk.
+    assert 2.0 <= change.time_s < 2.0 + 3 * SERVICE_S
+    refused = next(r for r in told.records(RequestChange) if r.state is RequestState.REJECTED)
+    assert refused.time_s >= change.time_s
+    assert refused.detail.startswith("overloaded: first audio is predicted after")
+
+
+def test_first_chunks_in_time_are_no_overload() -> None:
+    told = _later_than_thought(overload="shed", ttfa_target_s=3 * SERVICE_S)
+    told.run(until_s=6.0)
+    assert _changes(told) == []
+
+
+def test_files_are_never_late() -> None:
+    told = world(overload="shed")
+    told.executor.duration_s = lambda _job, estimate_s: 10 * estimate_s
+    for request_id in range(100):
+        told.arrive(0.05 * request_id, request_id, 20, has_listener=False)
+    told.run(until_s=6.0)
+    assert _changes(told) == []

@@ -20,7 +20,10 @@ from voxserve.sched.estimates import Estimates
 from voxserve.sched.pages import PageAllocator
 from voxserve.sched.policies import make_policy
 from voxserve.sched.policy import Policy
+from voxserve.sched.recent import FirstAudio, Share
 from voxserve.sched.state import ActiveRequest, IntArray, SlotTable
+
+LATE_WINDOW_S = 2.0  # of first chunks
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +61,7 @@ class Board:
         has_urgent_lane: Urgent chunks have a lane of their own.
         lm_split, codec_split: The split each lane runs on (they follow the setting one by one).
         released_s: When the last slots came back.
-        waits, services: (time, seconds) of the last requests: arrival to prefill, and prefill to
-            first audio.
+        first_audio, late_firsts: How soon the last requests got it, and how many of them late.
         delivered: (time, frames) of the last codec batches.
         is_overloaded: See `overload`.
         wake_s: The earliest timer that the last decision left.
@@ -100,8 +102,8 @@ class Board:
         self.lm_split = self.codec_split = settings.sm_split
         self.notices: list[Notice] = []
         self.released_s: deque[float] = deque(maxlen=32)
-        self.waits: deque[tuple[float, float]] = deque(maxlen=16)
-        self.services: deque[tuple[float, float]] = deque(maxlen=16)
+        self.first_audio = FirstAudio()
+        self.late_firsts = Share(LATE_WINDOW_S)
         self.delivered: deque[tuple[float, int]] = deque(maxlen=4096)
         self.is_overloaded = False
         self.wake_s = np.inf
@@ -130,7 +132,14 @@ class Board:
 
     def step_s(self) -> float:
         """Estimated time of a decode step with the requests that run now."""
-        rows = int(np.count_nonzero(self.table.is_active))
+        return self._step_s(int(np.count_nonzero(self.table.is_active)))
+
+    def pace_s(self) -> float:
+        """Estimated time per frame of each request once those that wait run too."""
+        rows = int(np.count_nonzero(self.table.is_active)) + len(self.waiting)
+        return self._step_s(rows) * max(1.0, rows / self.settings.max_decode_batch)
+
+    def _step_s(self, rows: int) -> float:
         rows = max(1, min(rows, self.settings.max_decode_batch))
         split = self.lm_split
         return self.estimates.decode_s(rows, split, self.lm_partition(split))

@@ -133,7 +133,8 @@ def _play(
     stall_s, next_s = deliver_batch(now_s, audio_s, deadline_s, is_playing)
     if np.count_nonzero(is_playing) < len(slots):
         next_s = np.where(table.has_listener[slots], next_s, np.inf)
-        _start_playing(board, now_s, slots[(audio_s > 0.0) & ~is_playing])
+        starts = (audio_s > 0.0) & ~is_playing
+        _start_playing(board, now_s, slots[starts], deadline_s[starts])
     due_s = next_s
     if table.has_reports:  # nobody's deadlines are corrected before the first report
         correction_s = np.zeros(len(slots))
@@ -145,10 +146,17 @@ def _play(
     return deadline_s, stall_s
 
 
-def _start_playing(board: Board, now_s: float, slots: IntArray) -> None:
-    table = board.table
-    table.is_playing[slots] = True
-    board.services += [(now_s, now_s - at_s) for at_s in table.opened_s[slots].tolist()]
+def _start_playing(board: Board, now_s: float, slots: IntArray, due_s: FloatArray) -> None:
+    board.table.is_playing[slots] = True
+    is_heard = due_s != np.inf
+    num_heard = int(np.count_nonzero(is_heard))
+    if num_heard == 0:
+        return
+    board.late_firsts.add(now_s, num_heard, int(np.count_nonzero(due_s < now_s)))
+    pace_s = board.pace_s()
+    heard: list[int] = slots[is_heard].tolist()
+    for slot in heard:
+        board.first_audio.add(now_s, now_s - _owner(board, slot).spec.arrival_s, pace_s)
 
 
 def _owner(board: Board, slot: int) -> ActiveRequest:

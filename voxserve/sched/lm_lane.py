@@ -60,7 +60,6 @@ class LmLane:
         board = self._board
         board.waiting.remove(request)
         board.table.open(request, now_s, board.lookahead_frames)
-        board.waits.append((now_s, now_s - request.spec.arrival_s))
         request.kv_pages = board.pages.take(pages_needed(board, request))
         change_state(board, request, RequestState.PREFILLING, now_s)
 

@@ -1,16 +1,16 @@
 """Notices that more is offered than can be served in time, and says whom to refuse.
 
 Overload is entered when the oldest waiting request's predicted TTFA has exceeded its target for a
-second, or when over a fifth of the continuation chunks of the last second were urgent; it is left
-when predictions have stayed below 0.7 of the target for two seconds and chunks have slack again.
-While it lasts, requests that would be too late anyway are refused at arrival (`shed`), or prompts
-are prefilled at once (`prefill_first`).
+second, when over a tenth of the first chunks of the last two seconds were late, or when over a
+fifth of the continuation chunks of the last second were urgent; it is left when predictions have
+stayed below 0.7 of the target for two seconds and chunks are in time again. While it lasts,
+requests that would be too late anyway are refused at arrival (`shed`), or prompts are prefilled at
+once (`prefill_first`).
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 
 import numpy as np
 
@@ -20,11 +20,14 @@ from voxserve.core.playback import BoolArray
 from voxserve.core.request import RequestSpec
 from voxserve.sched.board import Board
 from voxserve.sched.policy import HeadChunks
+from voxserve.sched.recent import Share
 from voxserve.sched.state import ActiveRequest, IntArray
 
 ENTER_S, LEAVE_S = 1.0, 2.0
 LEAVE_RATIO = 0.7  # of the target
-URGENT_SHARE, WINDOW_S, MIN_CHUNKS = 0.2, 1.0, 10
+LATE_SHARE = 0.1  # of first chunks: the SLO's own bound
+URGENT_SHARE, WINDOW_S = 0.2, 1.0
+SPREAD = 1.05  # on what requests usually wait: refusing a little early is what keeps them in time
 MIN_SPEED = 1.2  # a little above the speed of speech: chunks come in waves
 _LOOK_EVERY_S = 0.01  # a prediction costs as much as a decision; spells last a hundred of these
 _GAP_S = 0.25  # a queue that is empty for this long ends a spell of late predictions
@@ -39,10 +42,7 @@ class Overload:
         self._late_since_s: float | None = None
         self._last_late_s = -math.inf
         self._calm_since_s: float | None = None
-        self._launched: deque[tuple[float, int, int]] = deque()  # time, chunks, urgent ones
-        self._num_chunks = 0
-        self._num_urgent = 0
-        self._counts_since_s = math.inf  # from then on a whole window has been seen
+        self._urgent = Share(WINDOW_S)
 
     def update(self, now_s: float) -> None:
         """Looks at the oldest waiting request now and then; call it before every decision."""
@@ -89,15 +89,11 @@ class Overload:
             index: [chunks] int64 within their requests.
             is_urgent: [chunks] bool, their class.
         """
-        self._forget(heads.now_s)
         has_started = index >= self._board.table.ramp_length[heads.slots]
         is_steady = (has_started > heads.is_first) & (heads.due_s != np.inf)
         count = int(np.count_nonzero(is_steady))
         if count:
-            urgent = int(np.count_nonzero(is_urgent & is_steady))
-            self._launched.append((heads.now_s, count, urgent))
-            self._num_chunks += count
-            self._num_urgent += urgent
+            self._urgent.add(heads.now_s, count, int(np.count_nonzero(is_urgent & is_steady)))
 
     def _judge(self, now_s: float, ratio: float) -> None:
         """Takes a prediction (in units of its target) as evidence."""
@@ -108,14 +104,17 @@ class Overload:
                 self._late_since_s = now_s
         else:
             self._late_since_s = None
-        is_short = self._is_short_of_slack(now_s)
+        is_short = self._urgent.at(now_s) > URGENT_SHARE
+        is_late = board.late_firsts.at(now_s) > LATE_SHARE
         is_slow = board.is_overloaded and self._speed(now_s) < MIN_SPEED / LEAVE_RATIO
-        if ratio >= LEAVE_RATIO or is_short or is_slow:
+        if ratio >= LEAVE_RATIO or is_short or is_late or is_slow:
             self._calm_since_s = None
         elif self._calm_since_s is None:
             self._calm_since_s = now_s
         if is_short:
             self._set(now_s, True, f"over {URGENT_SHARE:.0%} of continuation chunks are urgent")
+        elif is_late:
+            self._set(now_s, True, f"over {LATE_SHARE:.0%} of first chunks are late")
         elif self._late_since_s is not None and now_s - self._late_since_s >= ENTER_S:
             self._set(now_s, True, f"predicted TTFA over the target for {ENTER_S:.0f} s")
         elif self._calm_since_s is not None and now_s - self._calm_since_s >= LEAVE_S:
@@ -129,20 +128,6 @@ class Overload:
         self._late_since_s = self._calm_since_s = None
         if board.record is not None:
             board.record(OverloadChange(now_s, is_active, why))
-
-    def _forget(self, now_s: float) -> None:
-        """Drops what left before the window, also while nobody asks for a verdict."""
-        while self._launched and self._launched[0][0] <= now_s - WINDOW_S:
-            _, count, urgent = self._launched.popleft()
-            self._num_chunks -= count
-            self._num_urgent -= urgent
-            self._counts_since_s = min(self._counts_since_s, now_s)
-
-    def _is_short_of_slack(self, now_s: float) -> bool:
-        self._forget(now_s)
-        is_full = now_s >= self._counts_since_s
-        is_short = self._num_urgent > URGENT_SHARE * self._num_chunks
-        return is_full and is_short and self._num_chunks >= MIN_CHUNKS
 
     def _speed(self, now_s: float) -> float:
         """Audio delivered per second, per stream that has not got all of its audio for a second.
@@ -160,23 +145,24 @@ class Overload:
 
     def _oldest_ttfa_s(self, now_s: float, request: ActiveRequest) -> float:
         waited_s = now_s - request.spec.arrival_s
-        rest_s = max(self._turn_s(now_s) - waited_s, self._slot_wait_s(1), 0.0)
-        return waited_s + rest_s + self._service_s(now_s, request.spec, request.prompt_tokens, 1)
+        rest_s = max(self._busy_s(now_s), self._slot_wait_s(1))
+        return waited_s + rest_s + self._service_s(request.spec, request.prompt_tokens, 1)
 
     def _new_ttfa_s(self, now_s: float, spec: RequestSpec) -> float:
+        """By what is ahead of it; at least what requests usually wait at the present pace."""
         board = self._board
         tokens = sum(r.prompt_tokens for r in board.waiting) + spec.prompt_tokens[0]
         count = len(board.waiting) + 1
         # It will wait at least about as long as the oldest has waited so far.
         queued_s = now_s - board.waiting[0].spec.arrival_s if board.waiting else 0.0
-        wait_s = max(self._turn_s(now_s), self._slot_wait_s(count), queued_s)
-        return now_s - spec.arrival_s + wait_s + self._service_s(now_s, spec, tokens, count)
+        wait_s = max(self._busy_s(now_s), self._slot_wait_s(count), queued_s)
+        ttfa_s = now_s - spec.arrival_s + wait_s + self._service_s(spec, tokens, count)
+        return max(ttfa_s, SPREAD * board.first_audio.usual_ttfa_s(now_s, board.pace_s()))
 
-    def _turn_s(self, now_s: float) -> float:
-        """Arrival to prefill: what the last requests waited, and at least the job in flight."""
+    def _busy_s(self, now_s: float) -> float:
+        """Until the LM lane has done what it was given."""
         in_lane = self._board.lanes[LaneName.LM]
-        busy_s = self._board.jobs[in_lane[-1]].ends_s - now_s if in_lane else 0.0
-        return max(busy_s, _recent_mean(self._board.waits, now_s))
+        return max(0.0, self._board.jobs[in_lane[-1]].ends_s - now_s) if in_lane else 0.0
 
     def _slot_wait_s(self, count: int) -> float:
         """Until so many slots are free, at the pace at which they came back lately."""
@@ -189,8 +175,8 @@ class Overload:
             return 0.0
         return missing * (released_s[-1] - released_s[0]) / (len(released_s) - 1)
 
-    def _service_s(self, now_s: float, spec: RequestSpec, tokens: int, count: int) -> float:
-        """Prefill to first audio: as estimated, or as it was for the last requests if longer."""
+    def _service_s(self, spec: RequestSpec, tokens: int, count: int) -> float:
+        """Prefill to first audio, as estimated."""
         board, table = self._board, self._board.table
         bucket = board.prepared.prefill_buckets[-1]
         rounds = math.ceil(tokens / bucket)
@@ -203,11 +189,4 @@ class Overload:
         queued = int(np.count_nonzero(table.is_head & table.is_urgent))
         steps = rounds - 1 + spec.chunk_ramp[0] + board.lookahead_frames - 1
         batches = 1 + queued // board.settings.urgent_batch
-        estimate_s = rounds * prefill_s + steps * step_s + batches * codec_s
-        return max(estimate_s, _recent_mean(board.services, now_s))
-
-
-def _recent_mean(samples: deque[tuple[float, float]], now_s: float) -> float:
-    """Mean of the samples taken within the last second; 0 without any."""
-    recent = [value for time_s, value in samples if time_s > now_s - WINDOW_S]
-    return sum(recent) / len(recent) if recent else 0.0
+        return rounds * prefill_s + steps * step_s + batches * codec_s
