@@ -40,18 +40,23 @@ class WordFeed(TextFeed):
 
     def push(self, text: str) -> NDArray[np.int32]:
         """Rows [steps, ids] that are settled by now."""
-        return self._rows_of(self._text.push(text))
+        return _padded(self._words(self._text.push(text)))
 
     def finish(self) -> NDArray[np.int32]:
         """Rows of the words that were held back."""
-        return self._rows_of(self._text.finish())
+        rows = self._words(self._text.finish())
+        if self._rows:  # what came last cannot be spoken: the end stands alone
+            rows.append([self._end_id])
+            self._begin_piece()
+        return _padded(rows)
 
-    def _rows_of(self, words: Sequence[str]) -> NDArray[np.int32]:
-        rows = [row for word in words for part in _parts(word) for row in self._word(part)]
-        padded = np.full((len(rows), _ROW_IDS), NOTHING, np.int32)
-        for number, row in enumerate(rows):
-            padded[number, : len(row)] = row
-        return padded
+    def _words(self, words: Sequence[str]) -> list[list[int]]:
+        return [row for word in words for part in _parts(word) for row in self._word(part)]
+
+    @property
+    def _end_id(self) -> int:
+        assert self._config.text_eos_id is not None, "architecture 1 takes whole texts only"
+        return self._config.text_eos_id
 
     def _word(self, word: str) -> list[list[int]]:
         """The word's row behind those of the steps before it; an ended piece's silent rows."""
@@ -63,11 +68,10 @@ class WordFeed(TextFeed):
         self._characters += len(word) + 1
         if not is_end:
             return [*rows, ids]
-        assert self._config.text_eos_id is not None, "architecture 1 takes whole texts only"
         end = self._pace.expected_end - FRAMES_PER_MARK[word[-1]] + 2 * _SILENT_FRAMES
         silent = max(0, int(end) - self._rows)
         self._begin_piece()
-        return [*rows, [*ids, self._config.text_eos_id], *([] for _ in range(silent))]
+        return [*rows, [*ids, self._end_id], *([] for _ in range(silent))]
 
     def _ended(self, word: str) -> tuple[str, bool]:
         """The word, with a stop where a long piece is cut, and whether the piece ends with it."""
@@ -81,3 +85,10 @@ class WordFeed(TextFeed):
 
 def _parts(word: str) -> list[str]:
     return [word[i : i + _LONGEST_WORD] for i in range(0, len(word), _LONGEST_WORD)]
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> NDArray[np.int32]:
+    padded = np.full((len(rows), _ROW_IDS), NOTHING, np.int32)
+    for number, row in enumerate(rows):
+        padded[number, : len(row)] = row
+    return padded
