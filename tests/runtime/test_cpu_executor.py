@@ -131,6 +131,17 @@ def test_lanes_do_not_wait_for_each_other():
     executor.close()
 
 
+def test_time_in_which_a_jobs_thread_could_not_run_is_told():
+    model = FakeModel()
+    executor = CpuExecutor(model, MonotonicClock(), "test")
+    open_slots(executor, "one two three")
+    result_of(executor, prefill(0))
+    model.codec_s = 0.3  # asleep, as one that waits for the interpreter
+    result = result_of(executor, codec(ChunkRef(0, 0, 0, 0, 1, False)))
+    assert 0.3 <= result.stolen_s <= result.event.end_s - result.event.start_s
+    executor.close()
+
+
 def test_waiting_ends_with_time_or_a_wake(executor):
     assert executor.results(0.0) == []
     executor.wake()

@@ -47,10 +47,13 @@ class JobResult:
 
     Attributes:
         pcm: One int16 array [samples] per chunk, `num_samples` of the event long.
+        stolen_s: How long the job's own thread, on a CPU, could not run: other code had the
+            interpreter or the core.
     """
 
     event: JobEnded
     pcm: tuple[NDArray[np.int16], ...] = ()
+    stolen_s: float = 0.0
 
 
 class Executor(Protocol):

@@ -297,7 +297,8 @@ class Service:
 
     def _note_delay(self, now_s: float, results: list[JobResult]) -> None:
         due_s = min([self._wakeup_s, *(result.event.end_s for result in results)])
-        self._monitor.host_delay(now_s, max(now_s - due_s, 0.0))
+        stolen_s = max((result.stolen_s for result in results), default=0.0)
+        self._monitor.host_delay(now_s, max(now_s - due_s, stolen_s, 0.0))
 
     def _cancel_unread(self, request_id: int) -> None:
         self._inbox.append(Cancel(request_id))

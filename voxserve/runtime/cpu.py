@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import queue
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -188,7 +189,7 @@ class CpuExecutor:
 
     def _run(self, job: Job) -> None:
         use_threads(self._threads(job))
-        start_s = self._clock.now_s()
+        start_s, start_cpu_s = self._clock.now_s(), time.thread_time()
         try:
             if isinstance(job, CodecJob):
                 result = self._codec_result(job, start_s)
@@ -197,7 +198,8 @@ class CpuExecutor:
         except Exception as error:  # the border between a job and the engine: see JobFailed
             event = JobFailed(job.job_id, _told(error), start_s, self._clock.now_s())
             result = JobResult(event)
-        self._results.put((job, result))
+        stolen_s = result.event.end_s - start_s - (time.thread_time() - start_cpu_s)
+        self._results.put((job, replace(result, stolen_s=max(0.0, stolen_s))))
 
     def _threads(self, job: Job) -> int:
         if job.split.is_none:
