@@ -38,7 +38,7 @@ def test_the_numbers_count_them_apart_once_their_delay_is_known() -> None:
     assert (summary.num_stalls, summary.num_host_stalls) == (2, 1)
     assert numbers.hosts.found == [LATE]
     notes = [tile.note for tile in tiles(summary, FakeEngine().stats(), 0.2)]
-    assert "0.5 s of silence: 1 server, 1 host" in notes
+    assert "0.5 s: 1 server, 1 host stalls" in notes
     assert numbers.summary(60.0, 0.2).num_stalls == 0
     assert not numbers.hosts.found
 
@@ -46,8 +46,8 @@ def test_the_numbers_count_them_apart_once_their_delay_is_known() -> None:
 def test_the_story_says_how_long_the_kernel_was_busy() -> None:
     arrival = state(1, RequestState.WAITING, 9.0)
     told = chunk_words([arrival, FIRST, LATE, HostDelay(10.4, 0.3)], 1, 1)
-    assert "The notebook kernel was busy for 300 ms" in told
-    assert "host stall" not in chunk_words([arrival, FIRST, LATE, HostDelay(10.4, 0.03)], 1, 1)
+    assert "Host stall: the notebook kernel was busy for 300 ms" in told
+    assert "Host stall" not in chunk_words([arrival, FIRST, LATE, HostDelay(10.4, 0.03)], 1, 1)
 
 
 def test_pages_hear_of_delays_and_of_the_late_chunks_of_spoken_requests() -> None:

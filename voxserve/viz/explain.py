@@ -196,9 +196,8 @@ def _blame_words(records: list[Record], chunk: ChunkLife, found: Explanation) ->
     if not is_host_stall(chunk, delays):
         return BLAME.get(found.label, "")
     return (
-        f"The notebook kernel was busy for {duration(busy_s(chunk, delays))} while the audio "
-        "before it was played: a host stall, not the scheduler's. A cell, a callback or another "
-        "program kept the serving thread from running."
+        f"Host stall: the notebook kernel was busy for {duration(busy_s(chunk, delays))} while the "
+        "audio before it was played, with a cell, a callback or another program."
     )
 
 

@@ -108,11 +108,10 @@ def tiles(numbers: Numbers, stats: EngineStats, ttfa_target_s: float) -> list[Ti
 
 
 def _stalls_note(numbers: Numbers) -> str:
-    silence = f"{numbers.stall_s:.1f} s of silence"
     if not numbers.num_host_stalls:
-        return f"{silence}, last {numbers.window_s:.0f} s"
+        return f"{numbers.stall_s:.1f} s of silence, last {numbers.window_s:.0f} s"
     num_server = numbers.num_stalls - numbers.num_host_stalls
-    return f"{silence}: {num_server} server, {numbers.num_host_stalls} host"
+    return f"{numbers.stall_s:.1f} s: {num_server} server, {numbers.num_host_stalls} host stalls"
 
 
 def _mean(value: float | None) -> str:

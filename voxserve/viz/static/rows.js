@@ -30,7 +30,7 @@ export function streamWords(heard, [server, host], isWaiting = false) {
   const played = played_s ? ` ${played_s.toFixed(1)} s` : "";
   const hasBuffer = state === "playing" || state === "filling";
   const buffer = hasBuffer ? `buffer ${heard.buffered_s.toFixed(2)} s · ` : "";
-  const ofHost = host ? ` ⧗ ${host}` : "";
+  const ofHost = host ? ` host ${host}` : "";
   return `${state}${played} · ${buffer}▼ ${server}${ofHost} ▽ ${underruns}${silent}`;
 }
 
