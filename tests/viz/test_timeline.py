@@ -74,6 +74,24 @@ def test_hidden_pages_get_a_heartbeat_each_second_then_everything(page: Page) ->
     assert (message["reset"], num_spans) == (True, 1)
 
 
+def test_pages_that_are_gone_are_forgotten(page: Page) -> None:
+    for number in range(20):  # reloaded: each is another page
+        page.says(type="hello", page=f"old {number}", hidden=False)
+        page.says(type="page", page=f"old {number}", hidden=True)
+    page.says(type="hello", page="crashed", hidden=False)
+    page.says(type="hello", page="a", hidden=False)
+    for _ in range(4):
+        page.wall_s += 10.0
+        page.says(type="page", page="a", hidden=False)
+    assert list(page.widget._visible) == ["a"]
+    page.publish()
+    page.says(type="page", page="a", hidden=False)  # still there: nothing is sent again
+    message, _ = page.publish() or ({"reset": True}, 0)
+    assert not message["reset"]
+    page.says(type="page", page="a", hidden=True)
+    assert page.publish() is None
+
+
 def test_one_visible_page_is_enough(page: Page) -> None:
     page.says(type="hello", page="a", hidden=True)
     page.says(type="hello", page="b", hidden=False)

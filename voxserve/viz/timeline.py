@@ -22,6 +22,7 @@ from voxserve.viz import esm, wire
 
 KEEP_S = 30.0
 HEARTBEAT_S = 1.0
+PAGE_LIFE_S = 30.0  # a visible page tells that it is there three times as often
 SLOW_EVERY_S = 0.5  # distance of frames for a browser that fell behind
 
 
@@ -56,7 +57,8 @@ class Timeline(anywidget.AnyWidget):
         self.on_select_heard: Callable[[float, int], None] | None = None
         self.on_point: Callable[[int, int], None] | None = None
         self._lock = threading.Lock()  # browser messages arrive on any kernel thread
-        self._is_hidden: dict[str, bool] = {}  # page -> whether nobody can see it
+        self._is_shown = False  # ever, on any page
+        self._visible: dict[str, float] = {}  # pages that somebody can see -> when last heard
         self._needs_replay = True
         self._position = 0
         self._unsent: list[Record] = []
@@ -77,7 +79,7 @@ class Timeline(anywidget.AnyWidget):
         new, self._position = trace.since(self._position)
         wall_s = time.monotonic()
         with self._lock:
-            is_watched = not self._is_hidden or not all(self._is_hidden.values())
+            is_watched = bool(self._visible) or not self._is_shown
             self._needs_replay |= not is_watched
             self._unsent = [*self._unsent, *new] if is_watched else []
             period_s = SLOW_EVERY_S if wall_s < self._slow_until_s else 0.0
@@ -139,12 +141,7 @@ class Timeline(anywidget.AnyWidget):
             self.send({"type": "plotly"}, [plotly_gzip()])
         elif kind in ("hello", "page"):
             with self._lock:
-                is_hidden = bool(content["hidden"])
-                # A page that says hello has nothing yet, known or not: its notebook was reopened.
-                is_empty = kind == "hello" or self._is_hidden.get(content["page"], True)
-                self._is_hidden[content["page"]] = is_hidden
-                if is_empty and not is_hidden:
-                    self._needs_replay = True
+                self._take_page(str(content["page"]), bool(content["hidden"]), kind == "hello")
         elif kind == "slow":
             with self._lock:
                 self._slow_until_s = time.monotonic() + 10.0
@@ -154,6 +151,19 @@ class Timeline(anywidget.AnyWidget):
             self.on_select_heard(float(content["time_s"]), int(content["stream"]))
         elif kind == "point" and self.on_point:
             self.on_point(int(content["request_id"]), int(content["index"]))
+
+    def _take_page(self, page: str, is_hidden: bool, is_new: bool) -> None:
+        """Remembers who looks; a page that is gone without a word is forgotten with the next."""
+        now_s = time.monotonic()
+        self._is_shown = True
+        was_visible = self._visible.pop(page, None) is not None
+        self._visible = {
+            one: heard_s for one, heard_s in self._visible.items() if now_s - heard_s < PAGE_LIFE_S
+        }
+        if not is_hidden:
+            self._visible[page] = now_s
+            # A page that says hello has nothing yet, known or not: its notebook was reopened.
+            self._needs_replay |= is_new or not was_visible
 
 
 def _is_recent(record: Record, oldest_s: float) -> bool:
