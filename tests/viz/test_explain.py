@@ -12,7 +12,8 @@ from voxserve.core.request import RequestState
 from voxserve.sim.api import simulate
 from voxserve.sim.device import prepared_of
 from voxserve.sim.explain import explain, late_chunks
-from voxserve.viz.explain import CureSearch, _settings_at, chunk_words, heard_words
+from voxserve.viz.cures import CureSearch, _settings_at
+from voxserve.viz.explain import chunk_words, heard_words
 from voxserve.viz.wire import ListenerStall
 
 
@@ -104,3 +105,21 @@ def test_a_spoken_request_is_named_by_its_text_and_a_background_one_by_its_numbe
     assert chunk_words([arrival, late], 3, 2).startswith("<b>Request 3, chunk 2</b>: ")
     stall = ListenerStall(1.6, 0.0, 3)
     assert "of “Fish” (request 3): the browser" in heard_words([late], stall, 0.1, 0.0, "Fish")
+
+
+def test_a_load_that_was_too_much_is_told_with_the_rate_that_would_not_have_been() -> None:
+    result = simulate("h100", rate_rps=300, seconds=2, trace=True)
+    engine = FakeEngine("overloaded")
+    engine.device_name = "sim:h100"
+    engine._settings = result.settings
+    engine.prepared = prepared_of(profile.load("h100"))
+    for record in result.records:
+        engine.trace.append(record)
+    late = late_chunks(result.records)[-1]
+    shares: list[float] = []
+    search = CureSearch(engine, list(engine.trace), late.request_id, late.index)
+    told = search.words(shares.append)
+    assert "Too much load: none of" in told
+    assert "requests/s would have been" in told
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0

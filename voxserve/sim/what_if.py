@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -17,6 +17,7 @@ from voxserve.core.request import RequestState
 from voxserve.core.settings import ADMISSIONS, Prepared, Settings, Split
 from voxserve.sim.fake import FakeWorld
 
+_STEPS = (1, 3, 6)  # decode steps per prefill
 _MARGINS_S = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
 
 
@@ -46,10 +47,13 @@ class Change:
     old: Any
     new: Any
 
+    def words(self) -> str:
+        """Such as "background_batch 4 instead of 8"."""
+        return f"{self.name} {_text(self.new)} instead of {_text(self.old)}"
+
     def sentence(self) -> str:
         """What it would have done."""
-        values = f"{_text(self.new)} instead of {_text(self.old)}"
-        return f"With {self.name} {values} it would have been in time."
+        return f"With {self.words()} it would have been in time."
 
 
 class FittedCost:
@@ -112,21 +116,39 @@ class FittedCost:
 
 
 def smallest_change(
-    records: Sequence[Record], chunk: ChunkLife, is_first: bool, context: Context
+    records: Sequence[Record],
+    chunk: ChunkLife,
+    is_first: bool,
+    context: Context,
+    max_steps: int | None = None,
 ) -> Change | None:
     """The change of one setting, smallest first, under which the chunk comes in time.
 
+    Args:
+        records: A trace that holds the chunk's request.
+        chunk: A late one.
+        is_first: Its request's first with audio.
+        context: What the trace was recorded under.
+        max_steps: As for `single_changes`.
+
     Returns:
         None when none of those tried helps, or when the replay with the settings as they were
-        does not show the lateness (then it could not tell either).
+        does not show the lateness (then it could not tell either; see `shows_lateness`).
     """
     cost = FittedCost(records)
     if not _is_late(records, chunk, is_first, context, cost, None):
         return None
-    for change in _candidates(context, cost):
+    for change in single_changes(context.settings, context.prepared, cost.knows, max_steps):
         if not _is_late(records, chunk, is_first, context, cost, change):
             return change
     return None
+
+
+def shows_lateness(
+    records: Sequence[Record], chunk: ChunkLife, is_first: bool, context: Context
+) -> bool:
+    """Whether a replay with the settings as they were makes the chunk late, too."""
+    return _is_late(records, chunk, is_first, context, FittedCost(records), None)
 
 
 def _is_late(
@@ -214,11 +236,23 @@ def frames_made(records: Sequence[Record]) -> dict[int, int]:
     return made
 
 
-def _candidates(context: Context, cost: FittedCost) -> Iterator[Change]:
-    """Changes by size: one step of each setting, then two steps, and so on."""
-    settings, prepared = context.settings, context.prepared
-    ladders = _ladders(settings, prepared, cost)
-    for step in range(max(len(ladder) for _, ladder in ladders)):
+def single_changes(
+    settings: Settings,
+    prepared: Prepared,
+    knows: Callable[[Split], bool],
+    max_steps: int | None = None,
+) -> Iterator[Change]:
+    """Changes of one setting by size: one step of each, then two steps, and so on.
+
+    Args:
+        settings: As they are.
+        prepared: What the device has.
+        knows: Whether a split's stage times are known.
+        max_steps: The largest change, in steps; all that are prepared when None.
+    """
+    ladders = _ladders(settings, prepared, knows)
+    longest = max(len(ladder) for _, ladder in ladders)
+    for step in range(min(longest, max_steps or longest)):
         for name, ladder in ladders:
             if step < len(ladder):
                 old = getattr(settings, name)
@@ -230,11 +264,11 @@ def _candidates(context: Context, cost: FittedCost) -> Iterator[Change]:
 
 
 def _ladders(
-    settings: Settings, prepared: Prepared, cost: FittedCost
+    settings: Settings, prepared: Prepared, knows: Callable[[Split], bool]
 ) -> list[tuple[str, list[Any]]]:
     margin, batch = settings.urgency_margin_s, settings.background_batch
     smaller = [n for n in reversed(prepared.chunk_frames) if n < settings.chunk_ramp[0]]
-    splits = [s for s in prepared.splits if s != settings.sm_split and cost.knows(s)]
+    splits = [s for s in prepared.splits if s != settings.sm_split and knows(s)]
     return [
         ("urgency_margin_s", [m for m in _MARGINS_S if m > margin]),
         ("background_batch", sorted({max(1, batch // 2), max(1, batch // 4), 1}, reverse=True)),
@@ -245,6 +279,7 @@ def _ladders(
         ("sm_split", splits),
         ("chunk_ramp", [(n, *settings.chunk_ramp) for n in smaller]),
         ("lane_mode", [m for m in ("partitioned_urgent",) if m != settings.lane_mode]),
+        ("decode_steps_per_prefill", [n for n in _STEPS if n != settings.decode_steps_per_prefill]),
         ("max_running", [prepared.num_slots] if settings.max_running < prepared.num_slots else []),
     ]
 

@@ -1,26 +1,20 @@
-"""One chunk's life in words for the workbench: its story at once, a cure after some simulation."""
+"""One chunk's life in words for the workbench."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from voxserve.core.errors import InvalidInput
-from voxserve.core.events import ChunkLife, HostDelay, LaneSpan, Record, SettingChange
-from voxserve.core.protocols import SpeechEngine
+from voxserve.core.events import ChunkLife, HostDelay, LaneSpan, Record
 from voxserve.core.request import RequestState
-from voxserve.core.settings import Settings
 from voxserve.sim.explain import Explanation, Label, explain
-from voxserve.sim.what_if import Context, applied
-from voxserve.viz.aside import Aside, Send
 from voxserve.viz.hosts import busy_s, is_host_stall
 from voxserve.viz.wire import ListenerStall, time_of
 from voxserve.viz.words import duration, request_name
 
 KEPT_S = 90.0  # of the trace, for stories: the view shows less
 BEFORE_S = 10.0  # of the trace before the chunk's delivery that its story can need
-MAX_CURE_RECORDS = 12_000  # a cure replays the trace many times: not where that takes minutes
 # Who is to blame, where it is not the server's scheduling.
 BLAME = {
     Label.INPUT: "The text came too late: this is the input's stall, not the server's, and no "
@@ -50,7 +44,7 @@ def chunk_words(records: Iterable[Record], request_id: int, index: int, text: st
     if chunk.launched_s is None or chunk.delivered_s is None:
         return f"{told[0]} It was dropped before it was delivered."
     told.append(_life_words(chunk, span))
-    found = _explanation(held, chunk)
+    found = explanation(held, chunk)
     if found is None:
         told.append(_lateness_words(chunk))
     elif is_late(chunk):
@@ -123,74 +117,6 @@ def is_late(chunk: ChunkLife) -> bool:
     return chunk.delivered_s > chunk.deadline_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """A cure to look for in a process of its own."""
-
-    records: list[Record]
-    request_id: int
-    index: int
-    context: Context
-
-    def work(self, send: Send) -> None:
-        """Sends the cure's sentence, or None."""
-        cure = explain(self.records, self.request_id, self.index, self.context).cure
-        send("cure", None if cure is None else cure.sentence())
-
-
-class CureSearch:
-    """Looks for the smallest setting change that would have avoided a late chunk.
-
-    Args:
-        engine: Whose settings.
-        records: Its trace of late.
-        request_id, index: The chunk; nothing is looked for when it was not late.
-    """
-
-    def __init__(
-        self, engine: SpeechEngine, records: list[Record], request_id: int, index: int
-    ) -> None:
-        self._refusal = ""
-        self._aside: Aside | None = None
-        chunk = find(records, request_id, index)
-        found = None if chunk is None else _explanation(records, chunk)
-        if chunk is None or not is_late(chunk) or found is None or found.label is Label.INPUT:
-            return
-        window = _window(records, chunk)
-        if len(window) > MAX_CURE_RECORDS:
-            self._refusal = (
-                "Too much went on to look for a cure here; “What if …” simulates the whole load."
-            )
-            return
-        settings = _settings_at(engine, records, time_of(window[0]))
-        samples = round(engine.frame_s * engine.sample_rate_hz)
-        context = Context(settings, engine.prepared, samples, engine.sample_rate_hz)
-        self._aside = Aside(_Search(window, request_id, index, context))
-
-    def words(self) -> str:
-        """HTML; "" where there is nothing to cure. Takes seconds.
-
-        Raises:
-            VoxserveError: Cancelled, or the process ended.
-        """
-        if self._aside is None:
-            return self._refusal
-        sentence = dict(self._aside.messages()).get("cure")
-        if sentence is None:
-            return "No single setting that was tried would have avoided it."
-        return f"<b>{html.escape(sentence)}</b>"
-
-    @property
-    def is_cancelled(self) -> bool:
-        """Whether its answer is no longer wanted."""
-        return self._aside is not None and self._aside.is_cancelled
-
-    def cancel(self) -> None:
-        """Ends the search; `words` raises. Harmless afterwards."""
-        if self._aside is not None:
-            self._aside.cancel()
-
-
 def _blame_words(records: list[Record], chunk: ChunkLife, found: Explanation) -> str:
     delays = [record for record in records if isinstance(record, HostDelay)]
     if not is_host_stall(chunk, delays):
@@ -231,15 +157,15 @@ def _class_words(chunk: ChunkLife) -> str:
     return words
 
 
-def _explanation(records: list[Record], chunk: ChunkLife) -> Explanation | None:
-    """None where the trace does not reach back far enough."""
+def explanation(records: list[Record], chunk: ChunkLife) -> Explanation | None:
+    """Why a chunk came when it did; None where the trace does not reach back far enough."""
     try:
-        return explain(_window(records, chunk), chunk.request_id, chunk.index)
+        return explain(window(records, chunk), chunk.request_id, chunk.index)
     except InvalidInput:
         return None
 
 
-def _window(records: list[Record], chunk: ChunkLife) -> list[Record]:
+def window(records: list[Record], chunk: ChunkLife) -> list[Record]:
     """From before the request's arrival to the chunk's delivery."""
     end_s = chunk.delivered_s or chunk.ready_s
     arrivals = [
@@ -250,12 +176,3 @@ def _window(records: list[Record], chunk: ChunkLife) -> list[Record]:
     ]
     from_s = min([end_s - BEFORE_S, *arrivals])
     return [record for record in records if from_s <= time_of(record) <= end_s]
-
-
-def _settings_at(engine: SpeechEngine, records: list[Record], time_s: float) -> Settings:
-    """The settings in force at an earlier time: today's with later changes taken back."""
-    settings = engine.settings
-    for record in reversed(records):
-        if isinstance(record, SettingChange) and record.time_s > time_s:
-            settings = applied(settings, engine.prepared, record.name, record.old)
-    return settings

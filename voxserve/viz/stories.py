@@ -13,7 +13,8 @@ from typing import Any
 from voxserve.core.errors import VoxserveError
 from voxserve.core.events import Record
 from voxserve.core.protocols import SpeechEngine
-from voxserve.viz.explain import KEPT_S, CureSearch, chunk_words, find, heard_words, is_late
+from voxserve.viz.cures import CureSearch
+from voxserve.viz.explain import KEPT_S, chunk_words, find, heard_words, is_late
 from voxserve.viz.player import Player
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.whatif import Question, WhatIf
@@ -67,7 +68,7 @@ class Stories:
         self._point(request_id, index)
         chunk = find(held, request_id, index)
         if chunk is not None and is_late(chunk):
-            self.tell(f"{story} <i>Looking for the setting that would have prevented it …</i>")
+            self.tell(f"{story} {_searching_words(0.0)}")
             search = CureSearch(self.engine, held, request_id, index)
             with self._lock:
                 before, self._search = self._search, search
@@ -123,15 +124,19 @@ class Stories:
 
     def _find_cure(self, story: str, search: CureSearch) -> None:
         """Simulates until a cure is found; the panel may show something else by then."""
+
+        def tell(words: str) -> None:
+            if not search.is_cancelled and self._panel.value.startswith(story):
+                self.tell(f"{story} {words}")
+
         cure = ""
         try:
-            cure = search.words()
+            cure = search.words(lambda share: tell(_searching_words(share)))
         except VoxserveError:
             if not search.is_cancelled:  # else the newer search speaks
                 raise
         finally:
-            if not search.is_cancelled and self._panel.value.startswith(story):
-                self.tell(f"{story} {cure}")
+            tell(cure)
 
     def _aside(self, name: str, do: Callable[[], None]) -> None:
         run = self._guarded(lambda _: do())
@@ -156,6 +161,14 @@ class Stories:
 def _progress_words(question: Question, share: float) -> str:
     return (
         f"Simulating the last {question.seconds:.0f} s with <b>{html.escape(question.name)}</b>, "
-        "beside the engine: "
-        f'<progress value="{share:.2f}" aria-label="progress"></progress> {100 * share:.0f} %'
+        f"beside the engine: {_bar(share)}"
     )
+
+
+def _searching_words(share: float) -> str:
+    return f"<i>Looking for what would have prevented it …</i> {_bar(share)}"
+
+
+def _bar(share: float) -> str:
+    bar = f'<progress value="{share:.2f}" aria-label="progress"></progress>'
+    return f"{bar} {100 * share:.0f} %"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -185,7 +185,7 @@ class Question:
             from_s=until_s - seconds,
             until_s=until_s,
         )
-        cost = _profile(engine, profile) or FittedCost(self._recorded)
+        cost = cost_of(engine, self._recorded, profile)
         overrides = {setting: getattr(then, setting) for setting in changes}
         self._changes = {s: f"{getattr(now, s)} → {getattr(then, s)}" for s in changes}
         told = ", ".join(f"{setting} {value}" for setting, value in overrides.items())
@@ -255,12 +255,15 @@ def what_if(
     return Question(engine, seconds, profile=profile, **changes).answer()
 
 
-def _profile(engine: SpeechEngine, given: Profile | str | None) -> Profile | None:
+def cost_of(
+    engine: SpeechEngine, records: Sequence[Record], given: Profile | str | None = None
+) -> Profile | FittedCost:
+    """Stage times: of a profile that is given or simulated, else those of the records."""
     if isinstance(given, Profile):
         return given
     if given is None and engine.device_name.startswith(_SIM):
         given = engine.device_name.removeprefix(_SIM)
-    return None if given is None else profiles.load(given)
+    return FittedCost(records) if given is None else profiles.load(given)
 
 
 def _short(figures: SoFar) -> dict[str, str]:
