@@ -42,9 +42,10 @@ def _status(
     events: Sequence[dict[str, Any]] = (),
     buffers: Sequence[bytes] = (),
     age_s: float = 0.0,
+    page: str = "a",
 ) -> None:
     sent_ms = 1000 * (time.time() - age_s)
-    message = {"type": "status", "page": "a", "sent_ms": sent_ms}
+    message = {"type": "status", "page": page, "sent_ms": sent_ms}
     _says(player, list(buffers), **message, events=list(events), streams=streams)
 
 
@@ -183,6 +184,9 @@ def test_a_report_that_waited_in_a_busy_kernel_is_corrected_or_dropped(player: P
     _status(player, [_playing(4, 0.9)], age_s=0.3)
     _status(player, [_playing(4, 0.9)], age_s=module.STALE_S + 0.2)
     assert told == [pytest.approx(0.9, abs=0.01), pytest.approx(0.6, abs=0.01)]
+    _says(player, type="claim", page="b")  # of a machine whose clock is an hour slow
+    _status(player, [_playing(4, 0.9)], age_s=3600.0, page="b")
+    assert told[2] == pytest.approx(0.9, abs=0.01)
 
 
 def test_old_streams_lose_their_row_and_those_that_play_keep_it(player: Player) -> None:

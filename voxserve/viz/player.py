@@ -222,6 +222,7 @@ class Player(anywidget.AnyWidget):
         with self._lock:
             self.page = page
             self._page_seen_s = time.monotonic()
+            self._least_lag_s = math.inf  # its clock is another one
             for stream, heard in self.heard.items():
                 heard.is_playing, heard.buffered_s = False, 0.0
                 if heard.has_ended and not heard.is_done:
