@@ -113,7 +113,37 @@ def test_what_say_refuses(capsys, tmp_path, monkeypatch):
     assert "there is no folder" in refused(capsys, "say", "Hi.", "-o", str(tmp_path / "no" / "x"))
     assert "is a folder" in refused(capsys, "say", "Hi.", "-o", str(tmp_path))
     assert "voice" in refused(capsys, "say", "Hi.", "-o", out, "--voice", "nobody")
-    assert not Path(out).exists()
+    mp3 = str(tmp_path / "x.mp3")
+    assert "only .wav files are written" in refused(capsys, "say", "Hi.", "-o", mp3)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        (("say", "Hi.", "--weights", ""), "--weights"),
+        (("say", "Hi.", "-o", ""), "--output"),
+        (("simulate", "--json="), "--json"),
+        (("profile", "-o", ""), "--output"),
+        (("bench", "--output="), "--output"),
+    ],
+)
+def test_an_empty_option_is_neither_the_current_folder_nor_nothing(capsys, words, option):
+    assert f"{option} is empty" in refused(capsys, *words)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("say", "Hi.", "-o"),
+        *(("simulate", "--seconds", "1", f"--{kind}") for kind in ("trace", "json")),
+    ],
+)
+def test_a_full_disk_is_told_with_the_name_of_the_file(capsys, words):
+    code, _, err = run(capsys, *words, "/dev/full")
+    assert code == 2
+    assert err.endswith("/dev/full: No space left on device\n")
 
 
 def test_say_without_an_audio_device(capsys, monkeypatch):
@@ -243,6 +273,7 @@ def test_check_prints_a_table_and_writes_results(capsys, tmp_path, monkeypatch):
 def test_where_nothing_can_be_written_nothing_is_measured(capsys, tmp_path, words):
     assert "there is no folder" in refused(capsys, *words, str(tmp_path / "no" / "x.json"))
     assert "is a folder" in refused(capsys, *words, str(tmp_path))
+    assert "files are written" in refused(capsys, *words, str(tmp_path / "x.wav"))
 
 
 def test_the_parts_of_check_are_those_that_can_be_measured():

@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
-    from voxserve.core.errors import VoxserveError
+    from voxserve.core.errors import InvalidInput, VoxserveError
 
     if args.version:
         from voxserve import __version__
@@ -66,6 +66,9 @@ def _run(parser: argparse.ArgumentParser, args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     try:
+        # A path would take "" for the current folder, and a test for presence for nothing.
+        if empty := [name for name, value in vars(args).items() if value == ""]:
+            raise InvalidInput(f"--{empty[0].replace('_', '-')} is empty; leave it out")
         return _module(args.command).run(args)
     except BrokenPipeError:
         raise

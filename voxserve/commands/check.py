@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from voxserve.commands.outputs import check_writable
 from voxserve.core.errors import DeviceUnavailable, InvalidInput
+from voxserve.core.outputs import check_writable, naming
 
 if TYPE_CHECKING:
     from voxserve.bench.tables import Results
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if not 0 < args.stream_seconds < math.inf:
         raise InvalidInput(f"--stream-seconds {args.stream_seconds} is not positive and finite")
     if args.output is not None:
-        check_writable(args.output)
+        check_writable(args.output, ".json")
     parts = args.only or PARTS
     if GPU in parts and len(parts) > 1:
         raise InvalidInput(f"{GPU} is a table of its own: ask for it alone")
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     results = _gpu_results() if parts == [GPU] else _results(parts, args.stream_seconds)
     print(markdown_table(results), end="")
     if args.output is not None:
-        results.save(Path(args.output))
+        with naming(args.output):
+            results.save(Path(args.output))
     missed = [
         row.figure for row in results.rows if row.verdict() == "missed" and row.must is not None
     ]

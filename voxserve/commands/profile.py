@@ -7,9 +7,9 @@ import math
 import sys
 from pathlib import Path
 
-from voxserve.commands.outputs import check_writable
 from voxserve.core import profile as profiles
 from voxserve.core.errors import DeviceUnavailable, InvalidInput
+from voxserve.core.outputs import check_writable, naming
 from voxserve.core.profile import Profile, StageTime
 from voxserve.core.workload import find
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     if kind not in ("cpu", "cuda"):
         raise DeviceUnavailable(f"profiling runs on 'cpu' or 'cuda', not on {args.device!r}")
     path = Path(args.output or f"{kind}-{args.model}.json")
-    check_writable(path)
+    check_writable(path, ".json")
     if args.rate is not None and not 0 < args.rate < math.inf:
         raise InvalidInput(f"--rate {args.rate} is not positive and finite")
     find(args.workload)
@@ -47,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
         from voxserve.bench.gpu_profile import profile_gpu
 
         profile = profile_gpu(model, path.stem, progress=lambda line: print(line, file=sys.stderr))
-    profiles.save(profile, path)
+    with naming(path):
+        profiles.save(profile, path)
     _tell(profile) if kind == "cpu" else _tell_splits(profile, path, args)
     print(f'{path}: use it with --profile {path} or device="sim:{path}"')
     return 0
@@ -70,7 +71,8 @@ def _tell_splits(profile: Profile, path: Path, args: argparse.Namespace) -> None
     print(split_table(choice))
     print(f"split {choice.split}: {choice.why}")
     chart = path.with_suffix(".html")
-    save_split_chart(choice, f"{profile.model} on {profile.device}", chart)
+    with naming(chart):
+        save_split_chart(choice, f"{profile.model} on {profile.device}", chart)
     print(f"{chart}: the same as a chart")
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from voxserve.commands.outputs import check_writable
 from voxserve.core.errors import InvalidInput
+from voxserve.core.outputs import check_writable, naming
 from voxserve.core.request import FinishReason
 from voxserve.engine.audio import Audio, write_wav
 from voxserve.engine.engine import Engine
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == STDIO and sys.stdout is None:
         raise InvalidInput("standard output is closed; name a file with -o")
     if args.output not in (None, STDIO):
-        check_writable(args.output)
+        check_writable(args.output, ".wav")
     if wants_sound:
         check_output()
     with Engine(args.model, args.device, weights=args.weights, name="say") as engine:
@@ -128,7 +128,8 @@ def _count_chunk(stream: Stream, chunk: DeliveredChunk, bar: Any) -> DeliveredCh
 
 def _write(audio: Audio, output: str) -> None:
     if output == STDIO:
-        write_wav(sys.stdout.buffer, audio.pcm, audio.sample_rate_hz)
+        with naming("standard output"):
+            write_wav(sys.stdout.buffer, audio.pcm, audio.sample_rate_hz)
     else:
         audio.save(output)
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from voxserve.commands.outputs import check_writable
 from voxserve.commands.settings_option import parse_several
 from voxserve.core.errors import InvalidInput
+from voxserve.core.outputs import check_writable, naming
 
 if TYPE_CHECKING:
     from voxserve.bench.sim_capacity import Capacity
@@ -60,8 +60,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs what was asked for and prints a table; the last line is the answer."""
     settings = parse_several(args.settings)
-    for path in filter(None, (args.trace, args.json, args.html)):
-        check_writable(path)
+    outputs = (args.trace, ".gz"), (args.json, ".json"), (args.html, ".html")
+    for path, suffix in outputs:
+        if path is not None:
+            check_writable(path, suffix)
     if args.capacity:
         return _capacity(args, settings)
     rates, seeds = _numbers(args.rate, "--rate"), _seeds(args.seeds)
@@ -153,17 +155,21 @@ def _save_trace(
         jitter=args.jitter,
         **settings,
     )
-    trace_file.save(result.trace(), args.trace)
+    with naming(args.trace):
+        trace_file.save(result.trace(), args.trace)
 
 
 def _save_figure(path: str, result: SweepResult) -> None:
     from voxserve.viz.sweeps import sweep_figure
 
-    sweep_figure([(row.axes, row.figures) for row in result.rows]).write_html(path)
+    figure = sweep_figure([(row.axes, row.figures) for row in result.rows])
+    with naming(path):
+        figure.write_html(path)
 
 
 def _write(path: str, text: str) -> None:
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    with naming(path):
+        Path(path).write_text(text + "\n", encoding="utf-8")
 
 
 def _tell_notes(notes: list[str]) -> None:

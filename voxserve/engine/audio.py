@@ -13,6 +13,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
+from voxserve.core.outputs import check_writable, naming
 from voxserve.core.playback import AUDIBLE_LEVEL, Playback
 from voxserve.core.request import FinishReason
 from voxserve.engine.mailbox import DeliveredChunk
@@ -88,9 +89,14 @@ class Audio:
         return self.duration_s / took_s if took_s > 0 else 0.0
 
     def save(self, path: str | Path) -> Path:
-        """Writes a mono 16-bit WAV file and returns its path."""
+        """Writes a mono 16-bit WAV file and returns its path.
+
+        Raises:
+            InvalidInput: Another suffix than .wav, or nothing can be written there.
+        """
         path = Path(path)
-        with path.open("wb") as file:
+        check_writable(path, ".wav")
+        with naming(path), path.open("wb") as file:
             write_wav(file, self.pcm, self.sample_rate_hz)
         return path
 

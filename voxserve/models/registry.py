@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from voxserve.core.errors import UnknownModel
+from voxserve.core.errors import InvalidInput, UnknownModel
 
 if TYPE_CHECKING:
     from voxserve.models.base import SpeechModel
@@ -85,6 +85,11 @@ def load(name: str, device: str, weights: str | None = None) -> SpeechModel:
         device: "cpu" or "cuda[:n]".
         weights: A checkpoint folder or repo id, "random" for random weights of the same shapes,
             None for the bundled ones or, where none are bundled, the published repo.
+
+    Raises:
+        InvalidInput: `weights` is empty, which a path would take for the current folder.
     """
+    if weights is not None and not weights.strip():
+        raise InvalidInput("weights is empty; name a folder or repo id, or leave it out")
     entry = find(name)
     return import_module(entry.module).load(device=device, weights=weights, **entry.options)
