@@ -9,10 +9,12 @@ import { Wave } from "./wave.js";
 const WORKLET = "__WORKLET__"; // filled in by Python with the joined worklet source
 const STATUS_EVERY_MS = 200; // the scheduler's clock follows these; more would choke the kernel
 const HEARTBEAT_MS = 4000;
+const GONE = "The kernel is gone. Re-run the cell to go on.";
 const GESTURES = ["pointerdown", "keydown"];
 
 export default () => {
   let sound = null;
+  let isGone = false; // the kernel
   let reportedMs = 0;
   let releaseMs = 0; // artificial jitter never reorders messages
   const views = new Set();
@@ -27,12 +29,20 @@ export default () => {
         note(s.stream, { ...s, state: s.is_playing ? "playing" : "filling" });
       }
       for (const event of data.events) onEvent(event, model.get("rate_hz"));
-      forward(model, data);
+      if (!forward(model, data)) onGone();
       repaint();
     };
     const onState = () => {
-      tell(model, { type: "state", state: sound.context.state, mode: sound.mode });
+      if (!sound) return;
+      if (!tell(model, { type: "state", state: sound.context.state, mode: sound.mode })) onGone();
       repaint();
+    };
+    /** What the page still holds is of a kernel that ended: nobody could stop it. */
+    const onGone = () => {
+      isGone = true;
+      sound?.close();
+      sound = null;
+      for (const stream of heard.keys()) if (!isOver(stream)) note(stream, { state: "stopped", buffered_s: 0 });
     };
     const onMessage = (message, buffers) => {
       if (!isOurs() || !sound) return;
@@ -43,6 +53,7 @@ export default () => {
     };
     const onPage = () => {
       if (isOurs() && !sound) {
+        isGone = false;
         sound = new Sound(model.get("rate_hz"), WORKLET, onReport, onState);
         sound.ready.then(() => {
           configure();
@@ -80,6 +91,7 @@ export default () => {
     const heartbeat = setInterval(() => {
       if (!isOurs()) wait();
       else if (sound) onState();
+      else if (tell(model, { type: "hello" })) onPage(); // the connection came back
     }, HEARTBEAT_MS);
     globalThis.addEventListener("pagehide", onLeave);
     globalThis.addEventListener("pageshow", onBack);
@@ -153,14 +165,14 @@ export default () => {
     else setTimeout(() => sound?.send(message), releaseMs - now);
   }
 
-  /** Status at 5 Hz, what the listener noticed at once. Never one message per chunk. */
+  /** Status at 5 Hz, what the listener noticed at once. False when the kernel is gone. */
   function forward(model, { events, streams }) {
     const now = performance.now();
-    if (!events.length && now - reportedMs < STATUS_EVERY_MS) return;
+    if (!events.length && now - reportedMs < STATUS_EVERY_MS) return true; // never one a chunk
     reportedMs = now;
     const taps = events.filter((e) => e.tap?.length).map((e) => e.tap.buffer);
     const bare = events.map(({ tap, ...event }) => ({ ...event, tapped: tap?.length ?? 0 }));
-    tell(model, { type: "status", sent_ms: Date.now(), events: bare, streams }, taps);
+    return tell(model, { type: "status", sent_ms: Date.now(), events: bare, streams }, taps);
   }
 
   function render({ model, el }) {
@@ -171,7 +183,7 @@ export default () => {
     });
     const paint = () => {
       const page = model.get("page");
-      rows.paint({ block: blockWords(sound, page), words: words(sound, page), waves, heard });
+      rows.paint({ block: blockWords(sound, page), words: isGone ? GONE : words(sound, page), waves, heard });
     };
     views.add(paint);
     paint();
