@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,9 +128,15 @@ def test_what_is_refused_starts_nothing(engine: FakeEngine) -> None:
     assert not engine.loads
 
 
-def test_what_fails_while_it_runs_is_shown_and_raised(engine: FakeEngine) -> None:
+def test_what_fails_while_it_runs_is_shown_and_raised(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise InvalidInput("there is no text left to speak after it was read")
+
+    monkeypatch.setattr(engine, "stream", fail)
     before = engine.settings
-    made = AB(engine, {"background_batch": 2}, {}, " ")
+    made = AB(engine, {"background_batch": 2}, {}, "…")
     with pytest.raises(InvalidInput, match="no text"):
         made.wait(20)
     assert "no text" in made._table.value

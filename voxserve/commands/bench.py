@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 from voxserve.commands.settings_option import parse_settings
 from voxserve.core import trace_file
 from voxserve.core.errors import InvalidInput
-from voxserve.core.workload import find
+from voxserve.core.workload import MAX_RATE_RPS, find
 
 if TYPE_CHECKING:
     from voxserve.bench.client import Listener, LoadRun
     from voxserve.bench.load_sweep import Sweep, SweepPlan
     from voxserve.bench.target import EngineTarget
 
-MAX_RATE_RPS = 10_000.0
 HELP = "offer load and find the SLO capacity"
 EPILOG = """\
 examples:

@@ -11,14 +11,12 @@ from voxserve.core import workload as workloads
 from voxserve.core.errors import EngineError, InvalidInput
 from voxserve.core.jobs import Cancel, RequestEnded
 from voxserve.core.live_load import LiveLoad
-from voxserve.core.workload import Offered, Workload
+from voxserve.core.workload import MAX_RATE_RPS, Offered, Workload
 from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk
 
 # A thread that waits for a far arrival still notices that its engine was deleted.
 _LOOK_UP_S = 0.25
-# No device comes near; beyond it, counting the arrivals would take all of the host's time.
-MAX_RATE_RPS = 10_000.0
 _log = logging.getLogger("voxserve")
 
 

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import html
-import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -17,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.core import workload as workloads
-from voxserve.core.errors import InvalidInput, VoxserveError
+from voxserve.core.errors import InvalidSetting, VoxserveError
 from voxserve.core.protocols import SpeechEngine
+from voxserve.core.settings import START_ONLY
+from voxserve.viz import checks
 from voxserve.viz.ab_run import Background, Side, is_same, run_side, warm_up
 from voxserve.viz.layout import close_all, named
 from voxserve.viz.player import Player
@@ -64,19 +65,19 @@ class AB:
         settle_s: float = 3.0,
         measure_s: float = 8.0,
     ) -> None:
-        self.engine = engine
-        self.texts = [texts] if isinstance(texts, str) else list(texts)
-        if not self.texts:
-            raise InvalidInput("A/B: at least one text is needed")
-        workloads.find(workload)
-        for name, seconds in {"settle_s": settle_s, "measure_s": measure_s}.items():
-            if not 0.0 <= seconds < math.inf:
-                raise InvalidInput(f"A/B: {name} is {seconds}, not a length of time in seconds")
-        self.changes: dict[str, dict[str, Any]] = {"A": a, "B": b}
+        self.engine = engine = checks.engine(engine)
+        self.texts = checks.texts(texts)
+        self.changes = {"A": checks.settings("a", a), "B": checks.settings("b", b)}
         for changes in self.changes.values():
+            for name in START_ONLY & changes.keys():
+                raise InvalidSetting(f"A/B: {name} is fixed at start, so both sides have the same")
             engine.settings.changed(engine.prepared, **changes)
+        workloads.find(workload)
+        settle_s = checks.not_negative("settle_s", settle_s)
+        measure_s = checks.not_negative("measure_s", measure_s)
+        rate_rps = checks.rate("rate_rps", rate_rps)
         self._background = Background(workload, rate_rps, settle_s, measure_s)
-        self._seed = seed
+        self._seed = checks.whole("seed", seed)
         self._sides: dict[str, Side] = {}
         self._error: Exception | None = None
         self._stream = 0

@@ -22,6 +22,7 @@ from voxserve.core.events import ChunkLife, LaneSpan, Record, Trace
 from voxserve.core.protocols import EngineStats
 from voxserve.core.request import RequestState
 from voxserve.core.trace_file import SavedTrace
+from voxserve.viz import checks
 from voxserve.viz.explain import chunk_words
 from voxserve.viz.hindsight import Hindsight
 from voxserve.viz.layout import close_all, named
@@ -46,7 +47,7 @@ class Replay:
         name: Shown; a second replay of the same name closes the first.
 
     Raises:
-        InvalidInput: Not a trace, or one without records.
+        InvalidInput: Not a trace, one without records, or a speed that is none.
     """
 
     def __init__(
@@ -56,17 +57,20 @@ class Replay:
         speed: float = 1.0,
         name: str | None = None,
     ) -> None:
+        speed = checks.positive("speed", speed)
+        name = None if name is None else checks.text("name", name)
         records, about = _read(source)
         if not records:
             raise InvalidInput("the trace holds no records to replay")
+        self._target_s = _setting_s(about, "ttfa_target_s", 0.2)
+        margin_s = _setting_s(about, "urgency_margin_s", 0.1)
         self.name = name or (str(source) if isinstance(source, str | Path) else "trace")
         if self.name in _open:
             _open[self.name].close()
         self._records = sorted(records, key=time_of)
         self._first_s, self._last_s = time_of(self._records[0]), time_of(self._records[-1])
         self._hindsight = Hindsight(self._records)
-        self._target_s = _setting_s(about, "ttfa_target_s", 0.2)
-        self.timeline = Timeline(margin_s=_setting_s(about, "urgency_margin_s", 0.1))
+        self.timeline = Timeline(margin_s=margin_s)
         self.timeline.on_select = self._select
         self._numbers_view = NumbersView()
         self._lock = threading.Lock()  # the slider's callbacks and the publisher

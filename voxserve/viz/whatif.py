@@ -14,6 +14,7 @@ from voxserve.core.profile import Profile
 from voxserve.core.protocols import SpeechEngine
 from voxserve.sim.rerun import WARM_S, Past, SoFar, past_of, rerun, so_far
 from voxserve.sim.what_if import FittedCost
+from voxserve.viz import checks
 from voxserve.viz.aside import PART, Aside, Send
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.wire import recent, time_of
@@ -159,7 +160,7 @@ class Question:
         changes: Settings by name.
 
     Raises:
-        InvalidInput: No request arrived in that time.
+        InvalidInput: No engine, no such window, or no request arrived in it.
         InvalidSetting: Says what is possible.
     """
 
@@ -172,6 +173,7 @@ class Question:
         name: str = "",
         **changes: Any,
     ) -> None:
+        engine, seconds = checks.engine(engine), checks.window(seconds)
         now = engine.settings
         then = now.changed(engine.prepared, **changes)
         until_s = engine.now_s()

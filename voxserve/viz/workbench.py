@@ -15,8 +15,8 @@ from typing import Any
 
 from voxserve.core.errors import VoxserveError
 from voxserve.core.protocols import SpeechEngine
-from voxserve.viz import export
-from voxserve.viz.checks import positive, window
+from voxserve.viz import checks, export
+from voxserve.viz.checks import window
 from voxserve.viz.controls import Controls
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.history import History
@@ -54,6 +54,9 @@ class Workbench:
         max_rate_rps: Right end of the background-load slider; by default more than the device
             can serve.
         tap: Keep what the browser played, for tests.
+
+    Raises:
+        InvalidInput: Not an engine, not a text, or no rate; a workbench that is open stays so.
     """
 
     def __init__(
@@ -64,8 +67,11 @@ class Workbench:
         max_rate_rps: float | None = None,
         tap: bool = False,
     ) -> None:
+        engine, text = checks.engine(engine), checks.text("text", text)
         if max_rate_rps is not None:
-            max_rate_rps = positive("max_rate_rps", max_rate_rps)
+            max_rate_rps = checks.rate(
+                "max_rate_rps", checks.positive("max_rate_rps", max_rate_rps)
+            )
         if engine.name in _open:
             _open[engine.name]._end()  # the load goes on: the cell may just have set it
         self.engine = engine
@@ -137,7 +143,7 @@ class Workbench:
 
         Waits for the simulation and draws it as ghosts under the live lanes.
         """
-        answer = what_if(self.engine, window(seconds), **changes)
+        answer = what_if(self.engine, seconds, **changes)
         self.stories.show(answer)
         return answer
 
