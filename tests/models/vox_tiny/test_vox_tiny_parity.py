@@ -70,7 +70,7 @@ def test_prompt_logits(vox_tiny: VoxTiny, piece: Piece, golden: dict[str, torch.
             history = state.text_history[0].zero_()
             encoded = vox_tiny.talker.encode(text, history)
             x = torch.cat([encoded, vox_tiny.talker.frame_input(codes)])
-            hidden = vox_tiny.talker.extend(x, [cache[0] for cache in state.kv], 0)
+            hidden = vox_tiny.talker.extend(x, state.kv[:, 0], 0)
             logits = torch.mm(vox_tiny.talker.normed(hidden), vox_tiny.talker.head)[0]
         assert (logits - expected).abs().max() < LOGIT_TOLERANCE
 

@@ -8,6 +8,7 @@ batch only reads more memory. Prompts run one after another: a prompt alone fill
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -92,12 +93,12 @@ class Talker:
             x = block(x, inputs)
         return x
 
-    def extend(self, x: torch.Tensor, kv: list[torch.Tensor], past: int) -> torch.Tensor:
+    def extend(self, x: torch.Tensor, kv: torch.Tensor, past: int) -> torch.Tensor:
         """Runs positions of one sequence.
 
         Args:
             x: [positions, hidden].
-            kv: Per layer [context, 2 * kv_heads, head_dim] of the slot; rows from `past` are set.
+            kv: [layers, context, 2, kv_heads, head_dim] of the slot; rows from `past` are set.
             past: Positions before.
 
         Returns:
@@ -105,12 +106,13 @@ class Talker:
         """
         positions, shape = len(x), self.shape
         end = past + positions
-        rotary = self.rotary[past:end]
+        rotary = self.rotary[past:end].unbind(1)
         mask = torch.ones(positions, end, dtype=torch.bool).tril(past) if past else None
+        seen = kv[:, None, :end].permute(0, 3, 1, 4, 2, 5)
         for index, layer in enumerate(self.layers):
-            queries, rows = layer.project(x, rotary[:, index])
-            kv[index][past:end] = rows
-            keys, values = kv[index][:end].transpose(0, 1)[None].split(shape.kv_heads, 1)
+            queries, rows = layer.project(x, rotary[index])
+            kv[index, past:end] = rows
+            keys, values = seen[index]
             mixed = F.scaled_dot_product_attention(
                 queries.transpose(0, 1)[None],
                 keys,
@@ -123,42 +125,41 @@ class Talker:
         return x[-1:]
 
     def step(
-        self, x: torch.Tensor, kv: list[torch.Tensor], slots: list[int], positions: list[int]
+        self, x: torch.Tensor, kv: torch.Tensor, slots: list[int], positions: list[int]
     ) -> torch.Tensor:
         """One decode step.
 
         Args:
             x: [rows, hidden].
-            kv: Per layer [slots, context, 2 * kv_heads, head_dim]; row `position` is set.
-            slots: Slot of each row.
+            kv: [layers, slots, context, 2, kv_heads, head_dim]; row `position` is set.
+            slots: Slot of each row; repeats at the end only fill the batch.
             positions: Context length of each row before the step.
 
         Returns:
             [rows, hidden] before the final norm.
         """
-        at = torch.tensor(positions)
-        rotary = self.rotary.index_select(0, at)
-        context = kv[0].shape[1]
-        distinct = len(set(slots))  # the rest repeats the last row
-        places = torch.tensor([s * context + p for s, p in zip(slots, positions, strict=True)])
+        shape, rows = self.shape, len(slots)
+        rotary = self.rotary.index_select(0, torch.tensor(positions)).unbind(1)
+        own = dict(zip(slots, positions, strict=True))
+        places = torch.tensor([s * kv.shape[2] + own[s] for s in slots])
+        fresh = kv.flatten(1, 2).unbind(0)
+        # Per row and layer [2, 1, kv_heads, positions, head_dim].
+        seen = [
+            kv[:, slot : slot + 1, : position + 1].permute(0, 3, 1, 4, 2, 5).unbind(0)
+            for slot, position in own.items()
+        ]
         for index, layer in enumerate(self.layers):
-            queries, rows = layer.project(x, rotary[:, index])
-            cache = kv[index]
-            cache.flatten(0, 1).index_copy_(0, places, rows)
-            mixed = [
-                self._attend(queries[row], cache[slots[row], : positions[row] + 1])
-                for row in range(distinct)
-            ]
-            mixed.extend(mixed[-1:] * (len(slots) - distinct))
-            x = layer.finish(x, torch.cat(mixed))
+            queries, pairs = layer.project(x, rotary[index])
+            fresh[index].index_copy_(0, places, pairs)
+            # The query heads that share a kv head stand as positions of it.
+            grouped = queries.view(rows, 1, shape.kv_heads, -1, shape.head_dim).unbind(0)
+            mixed: list[torch.Tensor] = []
+            for asked, row in zip(grouped, seen, strict=False):
+                keys, values = row[index].unbind(0)
+                mixed.append(F.scaled_dot_product_attention(asked, keys, values))
+            mixed.extend(mixed[-1:] * (rows - len(seen)))
+            x = layer.finish(x, torch.cat(mixed).view(rows, shape.hidden))
         return x
-
-    def _attend(self, queries: torch.Tensor, kv: torch.Tensor) -> torch.Tensor:
-        """One row: the query heads that share a kv head stand as positions of it."""
-        shape = self.shape
-        grouped = queries.view(1, shape.kv_heads, -1, shape.head_dim)
-        keys, values = kv.transpose(0, 1)[None].split(shape.kv_heads, 1)
-        return F.scaled_dot_product_attention(grouped, keys, values).view(1, shape.hidden)
 
     def frame_input(self, codes: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] input of the step after a frame: the sum of its codes' embeddings."""
@@ -187,8 +188,8 @@ class DepthTransformer:
         self.entry = tensors["lm.dp.weight"].t().contiguous()
         codes = torch.cat([tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)])
         projection = tensors.get("lm.dpe.weight")
-        self.code_table = codes if projection is None else torch.mm(codes, projection.t())
-        self.codebook_size = config.codebook_size
+        codes = codes if projection is None else torch.mm(codes, projection.t())
+        self.code_tables = codes.split(config.codebook_size)
         # The heads of a pass side by side: one product gives all its logits.
         heads = [folded(head, tensors["lm.dno.w"]) for head in tensors["lm.hd"]]
         self.heads = [torch.cat([heads[book - 1] for book in books], 1) for books in self.passes]
@@ -205,44 +206,34 @@ class DepthTransformer:
         Returns:
             [rows, codebooks] int64.
         """
-        rows, shape = len(first), self.shape
         cache = [
-            torch.empty(rows, self._positions, 2 * shape.heads, shape.head_dim) for _ in self.layers
+            torch.empty(2, len(first), self.shape.heads, self._positions, self.shape.head_dim)
+            for _ in self.layers
         ]
         talker = torch.mm(hidden, self.entry)
-        opening = F.embedding(first, self.code_table)
-        position = 0
+        x = self.code_tables[0][first]
         if self._is_talker_apart:
             self._step(talker, 0, cache)
-            position = 1
         else:
-            opening += talker
+            x += talker
         codes = [first[:, None]]
         for number, books in enumerate(self.passes):
-            x = self._step(
-                opening if number == 0 else self._heard(codes[-1], books), position, cache
-            )
+            if number:
+                heard = zip(self.passes[number - 1], codes[-1].unbind(1), strict=True)
+                x = reduce(torch.add, (self.code_tables[book][code] for book, code in heard))
+            x = self._step(x, number + self._is_talker_apart, cache)
             logits = torch.mm(unit_rows(x, self._least), self.heads[number])
-            codes.append(choose(books, logits.view(rows, len(books), self.codebook_size)))
-            position += 1
+            codes.append(choose(books, logits.view(len(x), len(books), -1)))
         return torch.cat(codes, 1)
-
-    def _heard(self, codes: torch.Tensor, next_books: Sequence[int]) -> torch.Tensor:
-        """[rows, hidden] sum of the codes [rows, codebooks] of the pass before `next_books`."""
-        first = next_books[0] - codes.shape[1]
-        offsets = torch.arange(first, next_books[0]) * self.codebook_size
-        return F.embedding_bag(codes + offsets, self.code_table, mode="sum")
 
     def _step(self, x: torch.Tensor, position: int, caches: list[torch.Tensor]) -> torch.Tensor:
         """[rows, hidden] of one more position."""
-        shape = self.shape
         for layer, table, cache in zip(self.layers, self.rotary, caches, strict=True):
-            queries, fresh = layer.project(x, table[position : position + 1])
-            cache[:, position] = fresh
-            seen = cache[:, : position + 1].transpose(1, 2)
-            keys, values = seen.split(shape.heads, 1)
+            queries, pairs = layer.project(x, table[position : position + 1])
+            cache[:, :, :, position] = pairs.transpose(0, 1)
+            keys, values = cache[:, :, :, : position + 1]
             mixed = F.scaled_dot_product_attention(queries[:, :, None], keys, values)
-            x = layer.finish(x, mixed.reshape(len(x), shape.hidden))
+            x = layer.finish(x, mixed.view(x.shape))
         return x
 
     def matrices(self) -> list[torch.Tensor]:

@@ -196,7 +196,7 @@ class VoxTiny(SpeechModel):
         """[1, hidden] of the last of more positions of a slot."""
         x, past = torch.cat(parts), int(state.context[slot])
         state.context[slot] = past + len(x)
-        return self.talker.extend(x, [cache[slot] for cache in state.kv], past)
+        return self.talker.extend(x, state.kv[:, slot], past)
 
     @torch.inference_mode()
     def decode(self, state: VoxTinyState, slots: torch.Tensor, max_tokens: int) -> None:

@@ -38,7 +38,7 @@ class VoxTinyState(ModelState):
     The LM stages use the first group, the codec stage the second; they share `codes` only.
 
     Attributes:
-        kv: [layers][slots + 1, context, 2 * kv_heads, head_dim] keys, then values.
+        kv: [layers, slots + 1, context, 2, kv_heads, head_dim] keys, then values.
         context: [slots + 1] int32, rows of `kv` in use.
         budget: [slots + 1] int32, `num_frames` at which the current piece counts as a runaway.
         repeats: [slots + 1] int32, frames in a row with the first code of the last frame.
@@ -73,10 +73,9 @@ class VoxTinyState(ModelState):
         self.num_frames = torch.zeros(rows, dtype=torch.int32)
         self.status = torch.zeros(rows, dtype=torch.int8)
 
-        self.kv = [
-            torch.zeros(rows, context_tokens, 2 * talker.kv_heads, talker.head_dim)
-            for _ in range(talker.layers)
-        ]
+        self.kv = torch.zeros(
+            talker.layers, rows, context_tokens, 2, talker.kv_heads, talker.head_dim
+        )
         self.context = torch.zeros(rows, dtype=torch.int32)
         self.budget = torch.zeros(rows, dtype=torch.int32)
         self.repeats = torch.zeros(rows, dtype=torch.int32)

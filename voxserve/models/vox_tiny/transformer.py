@@ -83,7 +83,7 @@ class Layer:
             rotary: [rows or 1, 2, heads + kv_heads, head_dim].
 
         Returns:
-            [rows, heads, head_dim] and [rows, 2 * kv_heads, head_dim] (keys, then values).
+            [rows, heads, head_dim] and [rows, 2, kv_heads, head_dim] (keys, then values).
         """
         shape = self.shape
         split = shape.heads + shape.kv_heads
@@ -92,13 +92,14 @@ class Layer:
         )
         heads = unit_rows(mixed[:, :split], self._least_head)
         rolled = torch.roll(heads, shape.head_dim // 2, -1)
-        turned = torch.addcmul(heads * rotary[:, 0], rolled, rotary[:, 1])
-        kv = torch.cat([turned[:, shape.heads :], mixed[:, split:]], 1)
-        return turned[:, : shape.heads], kv
+        straight, crossed = rotary.unbind(1)
+        turned = torch.addcmul(heads * straight, rolled, crossed)
+        queries, keys = turned.split((shape.heads, shape.kv_heads), 1)
+        return queries, torch.stack([keys, mixed[:, split:]], 1)
 
     def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] after the output projection and the feed-forward half."""
         x = torch.addmm(x, attended, self.out)
         hidden = torch.mm(unit_rows(x, self._least), self.gate_up)
-        gate, up = hidden[:, : self.shape.ffn], hidden[:, self.shape.ffn :]
+        gate, up = hidden.chunk(2, 1)
         return torch.addmm(x, F.silu(gate).mul_(up), self.down)
