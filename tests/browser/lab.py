@@ -45,12 +45,13 @@ IN_KERNEL = """async ([code, expression]) => {
   return (await kernel.requestExecute({ ...request, store_history: false }).done).content;
 }"""
 
-# For a page's start: how many audio contexts it makes.
+# For a page's start: how many audio contexts it makes, and which.
 COUNT_CONTEXTS = """
 window.audioContexts = 0;
+window.contexts = [];
 const Real = window.AudioContext;
 window.AudioContext = class extends Real {
-  constructor(options) { super(options); window.audioContexts += 1; }
+  constructor(options) { super(options); window.audioContexts += 1; window.contexts.push(this); }
 };
 """
 
