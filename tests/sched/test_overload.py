@@ -167,12 +167,12 @@ def _later_than_thought(**settings: Any) -> FakeWorld:
     return told
 
 
-def test_overload_is_entered_when_a_tenth_of_the_first_chunks_are_late() -> None:
+def test_overload_is_entered_when_a_fifth_of_the_first_chunks_are_late() -> None:
     told = _later_than_thought(overload="shed", ttfa_target_s=1.5 * SERVICE_S)
     told.run(until_s=4.0)
     (change,) = _changes(told)
     assert change.active
-    assert change.why == "over 10% of first chunks are late"
+    assert change.why == "over 20% of first chunks are late"
     # A whole window of two seconds has been seen since the first chunk.
     assert 2.0 <= change.time_s < 2.0 + 3 * SERVICE_S
     refused = next(r for r in told.records(RequestChange) if r.state is RequestState.REJECTED)

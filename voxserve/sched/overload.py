@@ -1,7 +1,7 @@
 """Notices that more is offered than can be served in time, and says whom to refuse.
 
 Overload is entered when the oldest waiting request's predicted TTFA has exceeded its target for a
-second, when over a tenth of the first chunks of the last two seconds were late, or when over a
+second, when over a fifth of the first chunks of the last two seconds were late, or when over a
 fifth of the continuation chunks of the last second were urgent; it is left when predictions have
 stayed below 0.7 of the target for two seconds and chunks are in time again. While it lasts,
 requests that would be too late anyway are refused at arrival (`shed`), or prompts are prefilled at
@@ -25,7 +25,7 @@ from voxserve.sched.state import ActiveRequest, IntArray
 
 ENTER_S, LEAVE_S = 1.0, 2.0
 LEAVE_RATIO = 0.7  # of the target
-LATE_SHARE = 0.1  # of first chunks: the SLO's own bound
+LATE_SHARE = 0.2  # of first chunks; a burst below capacity makes a tenth late now and then
 URGENT_SHARE, WINDOW_S = 0.2, 1.0
 SPREAD = 1.05  # on what requests usually wait: refusing a little early is what keeps them in time
 MIN_SPEED = 1.2  # a little above the speed of speech: chunks come in waves
