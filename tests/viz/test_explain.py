@@ -120,6 +120,6 @@ def test_a_load_that_was_too_much_is_told_with_the_rate_that_would_not_have_been
     search = CureSearch(engine, list(engine.trace), late.request_id, late.index)
     told = search.words(shares.append)
     assert "Too much load: none of" in told
-    assert "requests/s would have been" in told
+    assert "90 % would have been" in told
     assert shares == sorted(shares)
     assert shares[-1] == 1.0

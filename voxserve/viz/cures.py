@@ -78,20 +78,24 @@ class _Search:
 def load_words(found: Possible) -> str:
     """HTML sentences about a load that was not served well."""
     came = (
-        f"{found.offered_rps:.1f} requests/s came in the {found.seconds:.0f} s before, and "
-        f"{percent(found.attainment)} of them can be {WELL} with the settings as they were."
+        f"{_rate(found.offered_rps)} came in the {found.seconds:.0f} s before; simulated with the "
+        f"settings as they were, {percent(found.attainment)} of them are {WELL}."
     )
     if found.cure is not None:
         cure = html.escape(found.cure.words())
         return f"{came} <b>With {cure} it is at least {percent(PROMISE)}.</b>"
     tried = f"<b>Too much load: none of {found.num_tried} other settings prevents it.</b> {came}"
     if found.rate_rps is None:
-        return f"{tried} Not even a thirtieth of it can: the target is out of reach here."
+        return f"{tried} Not even a thirtieth of it can be: the target is out of reach here."
     over = found.offered_rps / found.rate_rps - 1.0
     return (
-        f"{tried} <b>About {found.rate_rps:.1f} requests/s would have been: {percent(PROMISE)} of "
-        f"them are {WELL}. That is {percent(over)} too much.</b>"
+        f"{tried} <b>Of about {_rate(found.rate_rps)}, {percent(PROMISE)} would have been: "
+        f"{percent(over)} too much came.</b>"
     )
+
+
+def _rate(rps: float) -> str:
+    return f"{rps:.{0 if rps >= 10 else 1}f} requests/s"
 
 
 class CureSearch:
