@@ -365,5 +365,5 @@ test("a stream's row tells server and listener stalls apart", () => {
   assert.equal(streamWords(waiting, [0, 0]), "waiting · ▼ 0 ▽ 0");
   assert.equal(streamWords({ ...waiting, state: "refused" }, [0, 0]), "refused");
   assert.equal(streamWords(undefined, [0, 0], true), "waiting", "its request is not accepted yet");
-  assert.equal(streamWords(undefined, [0, 0], false), "", "played before this page was opened");
+  assert.equal(streamWords(undefined, [0, 0], false), "not heard in this tab", "played before this page was opened");
 });

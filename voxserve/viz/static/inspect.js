@@ -6,6 +6,7 @@ import { slackRange } from "./places.js";
 import { isHostStall, isLate } from "./tracks.js";
 import { changes, requestName, seconds } from "./words.js";
 
+const CLEAR = "rgba(0,0,0,0)";
 const GHOST = "↳ ";
 const SLICES = 200; // of the SM occupancy
 const PATIENCE_MS = 30000;
@@ -153,7 +154,7 @@ function slackTraces(chunks, view, at) {
     x: rows.map((c) => at(c.launched_s)),
     y: rows.map((c) => c.slack_s),
     yaxis: "y2",
-    marker: { symbol, color, size: 8 },
+    marker: { symbol, color, size: chunks.length > 200 ? 4 : 8 },
     hovertemplate: "slack %{y:.3f} s<extra></extra>",
   });
   const margin = {
@@ -209,12 +210,12 @@ function plotLayout(seen, view, at, theme, names) {
     barmode: "overlay",
     bargap: 0.15,
     margin: { l: 122, r: 34, t: 30, b: 34 },
-    paper_bgcolor: theme.paper,
-    plot_bgcolor: theme.paper,
+    paper_bgcolor: CLEAR,
+    plot_bgcolor: CLEAR,
     font: { color: theme.text, size: 11 },
     showlegend: false, // the key above the view says the same
     hoverlabel: { align: "left" },
-    modebar: { orientation: "v", bgcolor: "rgba(0,0,0,0)", color: theme.faint, activecolor: theme.text }, // beside the axes
+    modebar: { orientation: "v", bgcolor: CLEAR, color: theme.faint, activecolor: theme.text }, // beside the axes
     xaxis: { ...axis, anchor: "y3", range: [at(view.from), at(view.to)], title: { text: "seconds from the pause", standoff: 2, font: { size: 11 } } },
     yaxis: { ...axis, domain: [0.44, 1], type: "category", categoryorder: "array", categoryarray: rows, range: [-0.5, rows.length - 0.5] },
     yaxis2: { ...axis, domain: [0.19, 0.4], range: [floor - pad, top + pad], nticks: 4 },

@@ -23,7 +23,7 @@ export function toggled(list, stream) {
 
 /** How a stream fares, in words: {state, played_s, buffered_s, underruns, silent_s} as reported. */
 export function streamWords(heard, [server, host], isWaiting = false) {
-  if (!heard) return isWaiting ? "waiting" : "";
+  if (!heard) return isWaiting ? "waiting" : "not heard in this tab";
   const { state, played_s, underruns } = heard;
   if (state === "refused") return state; // nothing of it could stall
   const silent = underruns ? `, ${heard.silent_s.toFixed(2)} s silent` : "";

@@ -164,6 +164,7 @@ export default () => {
     const alive = () => {
       const isGone = performance.now() - heardMs > SILENCE_MS;
       gone.hidden = !isGone;
+      el.closest(".vs-workbench")?.classList.toggle("vs-lost", isGone);
       if (isGone) gone.textContent = model.get("ended") || "The kernel is gone or busy. Re-run the cell to go on.";
     };
 
