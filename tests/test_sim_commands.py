@@ -31,7 +31,9 @@ def test_one_run(profile_path, tmp_path, capsys):
     trace, figures = tmp_path / "run.trace.gz", tmp_path / "run.json"
     arguments = ["--rate", "10", "--trace", str(trace), "--json", str(figures)]
     assert simulate(profile_path, *arguments) == 0
-    assert "attainment" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "attainment" in out
+    assert "per second until the last one was" in out  # why it can be below the goodput
     assert json.loads(figures.read_text())["rows"][0]["figures"]["attainment"] == 1.0
     assert trace_file.load(trace).about["rate_rps"] == 10.0
     assert simulate(profile_path, "--rate", "0", "--workload", f"replay:{trace}") == 0

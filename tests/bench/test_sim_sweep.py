@@ -83,8 +83,29 @@ def test_plan_ranks_and_checks():
     assert result.ranked[0].simulated_rps is not None
     assert all(item.simulated_rps is None for item in result.ranked[1:])
     assert "both" in result.table()
+    assert any("under 90% in time whatever comes" in line for line in told)
     with pytest.raises(InvalidInput, match="1 to 64"):
         plan(round_profile(), 0)
+
+
+def test_a_plan_shows_how_long_it_will_take(capsys):
+    plan(round_profile(), 2, check=2, seconds=2.0, workers=1)
+    shown = capsys.readouterr().err
+    assert "left" in shown
+    assert "both" in shown
+    plan(round_profile(), 2, check=0)
+    assert capsys.readouterr().err == ""
+
+
+def test_one_seed_is_bracketed_to_the_step_asked_for():
+    capacity = find_capacity(
+        round_profile(), seconds=3.0, seeds=(0,), workers=1, start_rps=8.0, step_rps=8.0
+    )
+    rps = capacity.rps[0.9]
+    assert rps > 0
+    assert all(rate % 8.0 == 0.0 for rate in capacity.bracket)
+    assert capacity.attainment == capacity.bracket
+    assert capacity.attainment[rps] >= 0.9 > capacity.attainment[rps + 8.0]
 
 
 def test_what_cannot_be_run_is_refused():

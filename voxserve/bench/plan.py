@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from voxserve.bench.sim_capacity import Tell, find_capacity
+from tqdm import tqdm
+
+from voxserve.bench.sim_capacity import RATE_STEP_RPS, Tell, find_capacity
 from voxserve.core import profile as profiles
 from voxserve.core import workload as workloads
 from voxserve.core.errors import InvalidInput
@@ -25,6 +28,8 @@ from voxserve.sim.placing import (
 )
 
 MAX_GPUS = 64
+_STEP = 0.04  # of the estimated rate: finer than an estimate needs would take minutes
+_USUAL_RUNS = 6  # of a search with two workers, for the bar
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +81,17 @@ def plan(
     *,
     rate_rps: float | None = None,
     check: int = 3,
-    seconds: float = 30.0,
+    seconds: float = 15.0,
     seeds: Sequence[int] = (0,),
     workers: int | None = None,
+    progress: bool = True,
     tell: Tell = lambda _: None,
 ) -> Plan:
     """Ranks every placement of roles and splits, and simulates the best few.
 
     A group that is not all "both" is simulated as its mean GPU (stage times scaled by how much of
-    each stage's throughput falls to one backbone): good for order and rough size.
+    each stage's throughput falls to one backbone), to 4 % and with short runs: good for order and
+    rough size.
 
     Args:
         profile: Name, file or profile.
@@ -95,6 +102,7 @@ def plan(
         seconds: Arrival window of each run.
         seeds: Of the runs.
         workers: Processes; all cores when None.
+        progress: Show a bar with the time left.
         tell: Called with a line about each placement and each simulated run.
 
     Raises:
@@ -109,13 +117,25 @@ def plan(
     cost = ProfileCost(found, prepared_of(found))
     split = split_of(found, load, cost)
     ranked = placements_of(found, load, num_gpus)
+    num_checked = min(check, len(ranked))
     checked: list[Checked] = []
-    for rank, item in enumerate(ranked):
-        capacity = None
-        if rank < check:
-            tell(f"simulating placement {rank + 1} of {min(check, len(ranked))}: {item}")
-            capacity = _simulated_rps(found, item, load, workload, seconds, seeds, workers, tell)
-        checked.append(Checked(item, capacity))
+    with _Bar(num_checked, progress and num_checked > 0) as bar:
+
+        def told(line: str) -> None:
+            bar.step()
+            tell(f"  per backbone: {line}")
+
+        call: dict[str, Any] = {
+            **{"workload": workload, "seconds": seconds, "seeds": seeds},
+            **{"workers": workers, "tell": told},
+        }
+        for rank, item in enumerate(ranked):
+            capacity = None
+            if rank < check:
+                tell(f"simulating placement {rank + 1} of {num_checked}: {item}")
+                bar.begin(rank, str(item))
+                capacity = _simulated_rps(found, item, load, call)
+            checked.append(Checked(item, capacity))
     return Plan(
         profile=found.name,
         workload=workloads.find(workload).name,
@@ -126,27 +146,54 @@ def plan(
     )
 
 
+class _Bar:
+    """Progress over the searches of several placements, by how many runs one usually takes."""
+
+    def __init__(self, num_placements: int, is_shown: bool) -> None:
+        self._bar = tqdm(
+            total=num_placements * _USUAL_RUNS,
+            disable=not is_shown,
+            leave=False,
+            bar_format="{desc}: {percentage:3.0f}% {bar} about {remaining} left",
+        )
+        self._last = 0
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._bar.close()
+
+    def begin(self, rank: int, name: str) -> None:
+        """A placement's search begins."""
+        self._bar.set_description(name)
+        self._bar.update(rank * _USUAL_RUNS - self._bar.n)
+        self._last = (rank + 1) * _USUAL_RUNS - 1
+
+    def step(self) -> None:
+        """A run has ended; a search that takes more than usual waits at its last step."""
+        self._bar.update(min(1, self._last - self._bar.n))
+
+
 def _simulated_rps(
-    profile: Profile,
-    placement: Placement,
-    load: ExpectedLoad,
-    workload: Workload | str,
-    seconds: float,
-    seeds: Sequence[int],
-    workers: int | None,
-    tell: Tell,
+    profile: Profile, placement: Placement, load: ExpectedLoad, call: dict[str, Any]
 ) -> float:
-    """Capacity of the group at 90 %: that of its mean GPU times its backbones."""
+    """Capacity of the group at 90 %: that of its mean GPU times its backbones.
+
+    Args:
+        profile: Of one GPU.
+        placement: Of the group.
+        load: What it was estimated for.
+        call: Further arguments of `find_capacity`.
+    """
     backbones = placement.num_both + placement.num_lm
+    estimate_rps = max(RATE_STEP_RPS, placement.rate_rps / backbones)
     capacity = find_capacity(
         mean_gpu(profile, placement, load),
-        workload,
-        seconds=seconds,
-        seeds=seeds,
-        workers=workers,
-        start_rps=max(2.0, placement.rate_rps / backbones),
+        start_rps=estimate_rps,
+        step_rps=max(RATE_STEP_RPS, round(_STEP * estimate_rps)),
         sm_split=placement.split,
         side_by_side=placement.num_both > 0,
-        tell=lambda line: tell(f"  per backbone: {line}"),
+        **call,
     )
     return capacity.rps[0.9] * backbones

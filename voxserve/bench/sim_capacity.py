@@ -28,7 +28,7 @@ class Capacity:
     Attributes:
         rps: Highest tested rate that keeps the threshold there and at every lower tested rate, by
             threshold.
-        attainment: Pooled attainment of the confirmed rates, by rate.
+        attainment: Pooled attainment of the confirmed rates, by rate; with one seed, of all rates.
         bracket: Attainment of the single-seed runs, by rate (an upper bound where given up).
         num_runs: Simulated runs in all.
     """
@@ -77,7 +77,9 @@ class _Search:
         }
         for point, future in futures.items():
             run = self.runs[point] = future.result()
-            share = "given up" if run.was_given_up else f"{run.summary.attainment:.1%}"
+            share = f"{run.summary.attainment:.1%} in time"
+            if run.was_given_up:
+                share = f"under {self._give_up_below:.0%} in time whatever comes, ended early"
             self._tell(f"{point[0]:g} requests/s, seed {point[1]}: {share}")
 
     def shares(self, seed: int) -> dict[float, float]:
@@ -106,10 +108,13 @@ def find_capacity(
     seeds: Sequence[int] = (0, 1, 2),
     workers: int | None = None,
     start_rps: float | None = None,
+    step_rps: float = RATE_STEP_RPS,
     tell: Tell = lambda _: None,
     **settings: Any,
 ) -> Capacity:
-    """SLO capacity by bracketing with the first seed, confirmed at -4, -2, 0 and +2 with all.
+    """SLO capacity by bracketing with the first seed, confirmed around there with all.
+
+    With one seed the bracket is the answer: testing around it again would tell nothing new.
 
     Args:
         profile: Name, file or profile.
@@ -119,6 +124,7 @@ def find_capacity(
         seeds: Pooled when confirming.
         workers: Processes; all cores when None.
         start_rps: Where to start; estimated from the profile when None.
+        step_rps: Resolution; confirmed at -2, -1, 0 and +1 steps.
         tell: Called with a line about each run that has ended.
         settings: By name.
     """
@@ -143,13 +149,16 @@ def find_capacity(
 
         for threshold in sorted(thresholds):
             found = find_bracket(
-                one_seed, one_seed(()), threshold, start, RATE_STEP_RPS, max(2, pool.workers)
+                one_seed, one_seed(()), threshold, start, step_rps, max(2, pool.workers)
             )
-            rps[threshold] = confirm(all_seeds, found, threshold, RATE_STEP_RPS)
-            start = max(rps[threshold], RATE_STEP_RPS)
+            if len(seeds) > 1:
+                found = confirm(all_seeds, found, threshold, step_rps)
+            rps[threshold] = found
+            start = max(found, step_rps)
         bracket = {
             rate: run.summary.attainment
             for (rate, seed), run in sorted(search.runs.items())
             if seed == seeds[0]
         }
-        return Capacity(rps, dict(sorted(attainment.items())), bracket, len(search.runs))
+        attainment = dict(sorted(attainment.items())) or bracket
+        return Capacity(rps, attainment, bracket, len(search.runs))

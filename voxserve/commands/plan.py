@@ -11,8 +11,8 @@ examples:
   voxserve plan
   voxserve plan --gpus 2
   voxserve plan --gpus 2 --rate 30 --check 0
-Splits and placements are ranked by estimates; the best placements are then simulated, which can
-take minutes. With --check 0 nothing is simulated.
+Splits and placements are ranked by estimates; the best placements are then simulated: requests per
+second of which 90 % are in time, to 4 %. With --check 0 nothing is simulated.
 """
 
 
@@ -34,6 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the split table and the ranked placements."""
     from voxserve.bench.plan import plan
 
+    has_bar = sys.stderr.isatty()
     result = plan(
         args.profile,
         args.gpus,
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
         rate_rps=args.rate,
         check=args.check,
         workers=args.workers,
-        tell=lambda line: print(line, file=sys.stderr, flush=True),
+        progress=has_bar,
+        tell=lambda line: None if has_bar else print(line, file=sys.stderr, flush=True),
     )
     print(f"one GPU: {result.split.split} ({result.split.why})")
     print(f"{'split':>8}{'LM':>9}{'codec':>9}  requests/s")

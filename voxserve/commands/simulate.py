@@ -17,12 +17,24 @@ if TYPE_CHECKING:
     from voxserve.bench.sim_sweep import SweepResult
 
 HELP = "serve a load on a simulated GPU, in virtual time"
+# Of figures that a reader could take for something else.
+_MEANING = {
+    "attainment": "of the requests had first audio in time and no stall",
+    "goodput_rps": "of these, per second of arrivals",
+    "completed_rps": "requests completed, per second until the last one was, past the arrivals",
+    "rejected": "requests refused because they would have been late",
+    "lm_busy": "of the time the lane had work",
+    "decode_batch": "requests per step",
+    "background_batch": "chunks per batch",
+}
 EPILOG = """\
 examples:
   voxserve simulate --rate 40
   voxserve simulate --rate 30,40,50 --set sm_split=100/32,84/48
   voxserve simulate --capacity --set chunk_ramp="4 10"
 Several values, separated by commas, make a sweep over every combination.
+goodput_rps counts requests in time per second of arrivals; completed_rps all that ended, over the
+time until the last one had, so it can be the smaller of the two.
 """
 
 
@@ -108,7 +120,10 @@ def _seeds(text: str) -> list[int]:
 def _one(result: SweepResult) -> str:
     figures = result.rows[0].figures
     width = max(len(name) for name in figures)
-    return "\n".join(f"{name:{width}}  {value:.4g}" for name, value in figures.items())
+    return "\n".join(
+        f"{name:{width}}  {value:<8.4g}  {_MEANING.get(name, '')}".rstrip()
+        for name, value in figures.items()
+    )
 
 
 def _capacity(args: argparse.Namespace, settings: dict[str, Any]) -> int:
