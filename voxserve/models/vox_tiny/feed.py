@@ -21,8 +21,9 @@ from voxserve.models.vox_tiny.prompt import MAX_PIECE_CHARACTERS, NOTHING, Promp
 _LONGEST_WORD = 40  # characters; what is longer joins in parts
 _ROW_IDS = _LONGEST_WORD + 3  # with the two marks and a space or stop
 _ENDS, _BREAKS = (".", "!", "?"), (",", ";", ":")
-# Before the first word sounds, and from the last one's end to the end of speech.
-_SILENT_FRAMES = 4
+# Before the first word sounds and after the last one, as 30 sentences took on average; the frame
+# in which speech ends is foreseen with a standard deviation of 2.4.
+_SILENT_FRAMES = 7
 
 
 class WordFeed(TextFeed):
@@ -68,7 +69,7 @@ class WordFeed(TextFeed):
         self._characters += len(word) + 1
         if not is_end:
             return [*rows, ids]
-        end = self._pace.expected_end - FRAMES_PER_MARK[word[-1]] + 2 * _SILENT_FRAMES
+        end = self._pace.expected_end - FRAMES_PER_MARK[word[-1]] + _SILENT_FRAMES
         silent = max(0, int(end) - self._rows)
         self._begin_piece()
         return [*rows, [*ids, self._end_id], *([] for _ in range(silent))]

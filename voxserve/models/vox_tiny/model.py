@@ -230,11 +230,11 @@ class VoxTiny(SpeechModel):
         if ids:
             words = self._words(state, slot, ids)
             return self._extend(state, slot, [*words, state.step_input[slot : slot + 1]])
-        if text.is_silent:
-            if text.is_over:
-                state.status[slot] = RowStatus.END
-            else:
-                self._frames.repeat(state, slot)
+        if text.is_silent and text.has_taken:
+            self._frames.repeat(state, slot)
+        elif text.is_silent:
+            assert text.is_over, "a frame is made only where a row of text is left for it"
+            state.status[slot] = RowStatus.END
         return None
 
     def _steps(self, state: VoxTinyState, slots: list[int]) -> Iterator[torch.Tensor]:
@@ -257,15 +257,15 @@ class VoxTiny(SpeechModel):
     def _end_words(self, state: VoxTinyState, slot: int) -> None:
         """A streamed piece's speech has ended: the next one begins, or silence until it does."""
         text = state.texts[slot]
-        if text.is_over or state.num_frames[slot] == 0:
+        if state.num_frames[slot] == 0:
             return
         text.is_silent = True
         if text.has_taken:
             self._frames.repeat(state, slot)
-            return
-        ids = text.take()
-        assert ids, "a frame is made only where a row of text is left for it"
-        self._make_frames(state, [slot], self._begin_words(state, slot, ids))
+        elif not text.is_over:
+            ids = text.take()
+            assert ids, "a frame is made only where a row of text is left for it"
+            self._make_frames(state, [slot], self._begin_words(state, slot, ids))
 
     @torch.inference_mode()
     def codec(

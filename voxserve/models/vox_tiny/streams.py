@@ -48,8 +48,8 @@ class SlotText:
 
     @property
     def is_over(self) -> bool:
-        """No words are left and none will come."""
-        return self._is_complete and not any(self._rows)
+        """No rows are left and none will come."""
+        return self._is_complete and not self._rows
 
     def begin(self, first_frame: int) -> None:
         """Begins a piece."""
