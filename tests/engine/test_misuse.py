@@ -122,6 +122,20 @@ def test_a_stream_made_before_the_engine_stopped_says_so(make):
     assert engine.say("one").duration_s > 0
 
 
+def test_a_second_event_loop_needs_a_stream_of_its_own(make):
+    engine = make(FakeModel(step_s=0.002))
+    stream = engine.astream(LONG, seed=1)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(anext(stream))
+    for _ in range(2):  # the first loop's request is not harmed by it
+        with pytest.raises(InvalidInput, match="make a stream in this one"):
+            asyncio.run(stream.read())
+    audio = loop.run_until_complete(stream.read())
+    loop.close()
+    assert (audio.pcm == expected_pcm(LONG, seed=1)).all()
+    assert asyncio.run(stream.read()).duration_s == audio.duration_s  # all of it is here
+
+
 def test_a_reader_whose_event_loop_is_gone_is_told_in_one_line(make, caplog):
     engine = make(FakeModel(step_s=0.002))
 

@@ -201,10 +201,11 @@ class Stream(Reader):
 class AsyncStream(Reader):
     """Like `Stream`, for `async for`; the text is prepared off the event loop at the first step.
 
-    Cancelling the task that waits in it cancels the request.
+    Cancelling the task that waits in it cancels the request, and so does the end of the event loop
+    that began to read it; another loop needs a stream of its own.
     """
 
-    _is_open = False
+    _loop: asyncio.AbstractEventLoop | None = None  # the one that reads
     _bridge: Bridge | None = None
     _abandoned: threading.Event | None = None
 
@@ -212,10 +213,15 @@ class AsyncStream(Reader):
         return self
 
     async def __anext__(self) -> DeliveredChunk:
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop) and not self._is_over:
+            owner = f"request {self.request_id} belongs to another event loop"
+            raise InvalidInput(f"{owner}: make a stream in this one")
         self._read_alone()
         try:
-            if not self._is_open and not self._is_over:
-                await self._open()
+            if self._loop is None and not self._is_over:
+                self._loop = loop
+                await self._open(loop)
             while not self._is_over:
                 self._arrived.clear()
                 chunk = self._take()
@@ -230,8 +236,7 @@ class AsyncStream(Reader):
             self._reading.release()
         raise StopAsyncIteration
 
-    async def _open(self) -> None:
-        self._is_open = True
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
         self.arrival_s = self._intake.clock.now_s()
         if isinstance(self._source, AsyncIterable):
             if self._intake.model.info.accepts_streamed_text:
@@ -241,7 +246,7 @@ class AsyncStream(Reader):
         self._abandoned = threading.Event()
         request = await asyncio.to_thread(abandon.watched, self._abandoned, self._prepare)
         self._arrived = asyncio.Event()
-        self._mailbox.waker = _waker(asyncio.get_running_loop(), self._arrived)
+        self._mailbox.waker = _waker(loop, self._arrived)
         # Not in the thread: a task cancelled there would leave a request that nobody knows.
         self._submit(request)
 
