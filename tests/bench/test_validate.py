@@ -117,7 +117,7 @@ def test_traces_in_a_folder_become_rows(tmp_path):
     trace_file.save(run.trace(), tmp_path / "10rps-seed0.trace.jsonl.gz")
     (tmp_path / "notes.txt").write_text("not a trace")
     rows = validate.measured_rows(profile, (tmp_path, tmp_path / "nothing"))
-    assert len(rows) == 8
+    assert len(rows) == 6
     assert all(row.verdict() == "aim" for row in rows if "error" in row.figure)
 
 

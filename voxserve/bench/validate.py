@@ -149,11 +149,13 @@ def _read(name: str, value: Any) -> Any:
 def compare_trace(saved: SavedTrace, profile: Profile) -> list[Compared]:
     """Replays a trace's arrivals and lengths under its settings on a simulated device.
 
-    A trace is a window of a run: how many of its requests end in it says nothing of the rate.
+    A trace is a window of a run: how many of its requests end in it says nothing of the rate. What
+    was refused has no length to replay and is left out on both sides.
     """
     prepared = prepared_of(profile)
     settings = settings_of(saved.about, profile, prepared)
-    measured_outcomes = outcomes_of(saved.records)
+    found = outcomes_of(saved.records)
+    measured_outcomes = [item for item in found if item.state != RequestState.REJECTED]
     seconds = max((item.arrival_s for item in measured_outcomes), default=0.0) + 1.0
     workload = replay(saved.records, saved.frame_s)
     run = simulate(profile, workload, settings, rate_rps=0.0, seconds=seconds)
