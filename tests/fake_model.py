@@ -97,7 +97,9 @@ class FakeModel(SpeechModel):
             words={},
         )
 
-    def open_slot(self, state: Any, slot: int, request: PreparedRequest) -> None:
+    def open_slot(
+        self, state: Any, slot: int, request: PreparedRequest, pages: Sequence[int] = ()
+    ) -> None:
         """Resets the slot."""
         state.num_frames[slot] = 0
         state.seed[slot] = request.options.seed

@@ -195,8 +195,8 @@ class GpuStages:
         state = self._state
         for slot in range(self.num_slots):
             first = slot * _PAGES_PER_SLOT
-            self._model.assign_pages(state, slot, range(first, first + _PAGES_PER_SLOT))
-            self._model.open_slot(state, slot, request)
+            pages = range(first, first + _PAGES_PER_SLOT)
+            self._model.open_slot(state, slot, request, pages)
         for pages in state.cache.pages:
             pages.normal_()
         for ring in state.codec.rings:

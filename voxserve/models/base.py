@@ -314,10 +314,6 @@ class SpeechModel(ABC):
         """Allocates a ModelState for `size` on the model's device."""
 
     @abstractmethod
-    def open_slot(self, state: Any, slot: int, request: PreparedRequest) -> None:
-        """Resets a slot for a new request: seed, sampling, frame counter, codec state."""
-
-    @abstractmethod
     def prefill(self, state: Any, inputs: PrefillInputs) -> None:
         """Runs prompts and samples each piece's first frame (see the contract)."""
 
@@ -356,6 +352,24 @@ class SpeechModel(ABC):
             `info.chunk_samples(first_frame, num_valid, is_last)` samples are valid.
         """
 
+    def open_slot(
+        self, state: Any, slot: int, request: PreparedRequest, pages: Sequence[int] = ()
+    ) -> None:
+        """Resets a slot for a new request: seed, sampling, frame counter, codec state.
+
+        A model opens its slots either here, from the host, or by `open_row` and `open_slots`, where
+        this does the same one by one.
+
+        Args:
+            state: From `allocate`.
+            slot: Nobody's.
+            request: Its new owner.
+            pages: KV pages of the slot, in order, where `StateSize.num_kv_pages` is not 0.
+        """
+        row = torch.tensor(self.open_row(state, request, pages)[None])
+        slots = torch.tensor([slot], dtype=torch.int32, device=self.device)
+        self.open_slots(state, slots, row.to(self.device))
+
     def open_row(
         self, state: Any, request: PreparedRequest | None, pages: Sequence[int] = ()
     ) -> NDArray[np.int32]:
@@ -372,7 +386,7 @@ class SpeechModel(ABC):
         raise AssertionError(f"{self.info.name} opens its slots from the host")
 
     def open_slots(self, state: Any, slots: torch.Tensor, rows: torch.Tensor) -> None:
-        """`open_slot` and `assign_pages` for many slots, on the device; can be captured.
+        """`open_slot` for many slots, on the device; can be captured.
 
         Only for models that run as executables: a call per slot and setting would cost the host
         more than all else in a prefill.
@@ -383,13 +397,6 @@ class SpeechModel(ABC):
             rows: [rows, columns] int32, from `open_row`.
         """
         raise AssertionError(f"{self.info.name} opens its slots from the host")
-
-    def assign_pages(self, state: Any, slot: int, pages: Sequence[int]) -> None:
-        """Tells the state which KV pages a slot owns, in order, before a prefill into it.
-
-        Only where `StateSize.num_kv_pages` is not 0; on the LM lane.
-        """
-        raise AssertionError(f"{self.info.name} keeps no pages")
 
     def open_text(self) -> TextFeed:
         """A feed for one request's streamed text.

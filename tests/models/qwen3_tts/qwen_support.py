@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -99,12 +99,16 @@ def state_of(model: Qwen3TTS, num_slots: int = 4, max_frames: int = 128) -> Qwen
 
 
 def prefill(
-    model: Qwen3TTS, state: QwenState, requests: dict[int, PreparedRequest], piece: int = 0
+    model: Qwen3TTS,
+    state: QwenState,
+    requests: dict[int, PreparedRequest],
+    piece: int = 0,
+    pages: Sequence[int] = (),
 ) -> None:
     """Opens slots (for the first piece) and prefills one piece of each request, as one batch."""
     if piece == 0:
         for slot, request in requests.items():
-            model.open_slot(state, slot, request)
+            model.open_slot(state, slot, request, pages)
     pieces = tuple(request.pieces[piece] for request in requests.values())
     model.prefill(state, model.pack_prefill(tuple(requests), pieces, CPU))
 

@@ -82,8 +82,7 @@ def started(model: Qwen3TTS, sampling: Sampling) -> tuple[QwenState, torch.Tenso
     for slot, text in enumerate(TEXTS):
         options = SpeechOptions(seed=slot, min_frames=FRAMES, sampling=sampling)
         request = model.preprocess(text, options)
-        model.assign_pages(state, slot, (11 - slot, 3 * slot, 3 * slot + 1))
-        model.open_slot(state, slot, request)
+        model.open_slot(state, slot, request, (11 - slot, 3 * slot, 3 * slot + 1))
         pieces += request.pieces
     model.prefill(state, model.pack_prefill((0, 1, 2), tuple(pieces), model.device))
     return state, slots_of(2, 0, 1, state.scratch).to(model.device)

@@ -165,8 +165,7 @@ def test_scattered_pages_give_the_same_codes(tiny: Qwen3TTS) -> None:
     request, _ = request_of(tiny, OTHER, seed=3, min_frames=60)
     expected = alone(tiny, request, 40)
     state = tiny.allocate(StateSize(2, 9, 64, 128))
-    tiny.assign_pages(state, 1, (7, 2, 5))
-    prefill(tiny, state, {1: request})
+    prefill(tiny, state, {1: request}, pages=(7, 2, 5))
     for _ in range(39):
         tiny.decode(state, slots_of(1), 0)
     assert int(state.cache.lengths[1]) > 64
@@ -257,8 +256,7 @@ def test_slots_opened_together_are_as_if_opened_one_by_one(tiny: Qwen3TTS) -> No
     pages = ((4, 2), (7, 1, 3))
     alone, together = (tiny.allocate(StateSize(3, 8, 64, 128)) for _ in range(2))
     for slot, request, own in zip((2, 0), requests, pages, strict=True):
-        tiny.assign_pages(alone, slot, own)
-        tiny.open_slot(alone, slot, request)
+        tiny.open_slot(alone, slot, request, own)
     rows = [tiny.open_row(together, *item) for item in zip(requests, pages, strict=True)]
     rows += [tiny.open_row(together, None)] * 2
     slots = slots_of(2, 0, together.scratch, together.scratch)

@@ -128,16 +128,6 @@ class Qwen3TTS(SpeechModel):
         if rows.shape[1] > _OWN_COLUMNS:
             state.cache.table.index_copy_(0, index, rows[:, _OWN_COLUMNS:])
 
-    def assign_pages(self, state: QwenState, slot: int, pages: Sequence[int]) -> None:
-        """Gives a slot its KV pages."""
-        state.cache.table[slot].copy_(torch.from_numpy(state.cache.row(pages)))
-
-    def open_slot(self, state: QwenState, slot: int, request: PreparedRequest) -> None:
-        """Opens one slot; its pages stay as they are."""
-        row = torch.tensor(self.open_row(state, request)[None, :_OWN_COLUMNS])
-        slots = torch.tensor([slot], dtype=torch.int32, device=self.device)
-        self.open_slots(state, slots, row.to(self.device))
-
     def append_text(
         self,
         state: QwenState,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -110,8 +110,10 @@ class VoxTiny(SpeechModel):
             self.decoder.trunk_width,
         )
 
-    def open_slot(self, state: VoxTinyState, slot: int, request: PreparedRequest) -> None:
-        """See SpeechModel."""
+    def open_slot(
+        self, state: VoxTinyState, slot: int, request: PreparedRequest, pages: Sequence[int] = ()
+    ) -> None:
+        """See SpeechModel; every slot has a context of its own."""
         options = request.options
         frames = min(request.max_frames, state.codes.shape[1])
         state.reset(
