@@ -22,7 +22,7 @@ from voxserve.viz import esm, wire
 
 KEEP_S = 30.0
 HEARTBEAT_S = 1.0
-PAGE_LIFE_S = 30.0  # a visible page tells that it is there three times as often
+PAGE_LIFE_S = 30.0  # a page tells that it is there three times as often
 SLOW_EVERY_S = 0.5  # distance of frames for a browser that fell behind
 
 

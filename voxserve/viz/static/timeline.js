@@ -13,7 +13,7 @@ import { requestName } from "./words.js";
 const NAMES = ["LM", "codec (background)", "codec (urgent)", "deadlines"];
 const AHEAD = 0.19; // share of the window right of "now": deadlines that are still to come
 const SILENCE_MS = 3000; // no message for so long: the kernel is gone
-const PRESENCE_MS = 10000; // a visible page says so: the kernel forgets those it no longer hears
+const PRESENCE_MS = 10000; // pages say that they are there: the kernel forgets those it no longer hears
 const REDUCED_MS = 500; // frame distance when the user asked for less motion
 const MANY_BARS = 3000;
 const RESTS_MS = 60; // a pointer that passes over many chunks tells the kernel of none
@@ -42,7 +42,7 @@ export default () => {
       views.forEach((view) => view.soon());
     };
     const onVisibility = () => tell(model, { type: "page", hidden: document.hidden });
-    const presence = setInterval(() => document.hidden || onVisibility(), PRESENCE_MS);
+    const presence = setInterval(onVisibility, PRESENCE_MS);
     const watch = setInterval(() => views.forEach((view) => view.alive()), 1000);
     model.on("msg:custom", onMessage);
     document.addEventListener("visibilitychange", onVisibility);
