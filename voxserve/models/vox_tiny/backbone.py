@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from voxserve.models.vox_tiny.checkpoint import Tensors
 from voxserve.models.vox_tiny.config import LAYER_NORM_EPS, BackboneShape, VoxTinyConfig
-from voxserve.models.vox_tiny.transformer import Layer, folded, least_length, unit_rows
+from voxserve.models.vox_tiny.transformer import Layer, folded, unit_rows
 
 Choose = Callable[[Sequence[int], torch.Tensor], torch.Tensor]
 
@@ -71,7 +71,6 @@ class Talker:
         layers = range(self.shape.layers)
         self.layers = [Layer(tensors, f"lm.ls.{i}", self.shape) for i in layers]
         self.norm_weight = tensors["lm.n.w"] * self.shape.hidden**0.5
-        self._least = least_length(self.shape.hidden)
         self.head = tensors["lm.h0.weight"].t().contiguous()
         # [context, layers, 2, heads, head_dim]: one gather serves all layers of a step.
         self.rotary = torch.stack(
@@ -171,7 +170,7 @@ class Talker:
 
     def normed(self, x: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] after the final norm: what both heads read."""
-        return unit_rows(x, self._least) * self.norm_weight
+        return unit_rows(x) * self.norm_weight
 
 
 class DepthTransformer:
@@ -184,7 +183,6 @@ class DepthTransformer:
         self.layers = [Layer(tensors, f"lm.dl.{i}", self.shape) for i in range(self.shape.layers)]
         self._positions = len(self.passes) + self._is_talker_apart
         self.rotary = [layer.rotary_table(self._positions) for layer in self.layers]
-        self._least = least_length(self.shape.hidden)
         self.entry = tensors["lm.dp.weight"].t().contiguous()
         codes = torch.cat([tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)])
         projection = tensors.get("lm.dpe.weight")
@@ -222,7 +220,7 @@ class DepthTransformer:
                 heard = zip(self.passes[number - 1], codes[-1].unbind(1), strict=True)
                 x = reduce(torch.add, (self.code_tables[book][code] for book, code in heard))
             x = self._step(x, number + self._is_talker_apart, cache)
-            logits = torch.mm(unit_rows(x, self._least), self.heads[number])
+            logits = torch.mm(unit_rows(x), self.heads[number])
             codes.append(choose(books, logits.view(len(x), len(books), -1)))
         return torch.cat(codes, 1)
 

@@ -17,15 +17,11 @@ from voxserve.models.vox_tiny.config import BackboneShape
 _NORM_EPS = 1e-6
 
 
-def least_length(width: int) -> torch.Tensor:
-    """What `unit_rows` adds to lengths of such rows, at a right angle: the norm's epsilon."""
-    return torch.tensor(math.sqrt(width * _NORM_EPS))
-
-
-def unit_rows(x: torch.Tensor, least: torch.Tensor) -> torch.Tensor:
+def unit_rows(x: torch.Tensor) -> torch.Tensor:
     """Rows of Euclidean length 1: an RMS norm without its weight and without sqrt(width)."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / torch.hypot(length, least)
+    # Steps that round alike in any batch; torch.hypot does not (vectors and their rest differ).
+    return x / length.square_().add_(_NORM_EPS * x.shape[-1]).sqrt_()
 
 
 def folded(weight: torch.Tensor, norm_weight: torch.Tensor) -> torch.Tensor:
@@ -48,8 +44,6 @@ class Layer:
         self.out = tensors[f"{prefix}.o.weight"].t().contiguous()
         self.gate_up = folded(tensors[f"{prefix}.gu.weight"], tensors[f"{prefix}.n2.w"])
         self.down = tensors[f"{prefix}.dn.weight"].t().contiguous()
-        self._least = least_length(shape.hidden)
-        self._least_head = least_length(shape.head_dim)
         root = math.sqrt(shape.head_dim)
         self.head_scale = torch.cat(
             [
@@ -87,10 +81,8 @@ class Layer:
         """
         shape = self.shape
         split = shape.heads + shape.kv_heads
-        mixed = torch.mm(unit_rows(x, self._least), self.qkv).view(
-            -1, split + shape.kv_heads, shape.head_dim
-        )
-        heads = unit_rows(mixed[:, :split], self._least_head)
+        mixed = torch.mm(unit_rows(x), self.qkv).view(-1, split + shape.kv_heads, shape.head_dim)
+        heads = unit_rows(mixed[:, :split])
         rolled = torch.roll(heads, shape.head_dim // 2, -1)
         straight, crossed = rotary.unbind(1)
         turned = torch.addcmul(heads * straight, rolled, crossed)
@@ -100,6 +92,6 @@ class Layer:
     def finish(self, x: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         """[rows, hidden] after the output projection and the feed-forward half."""
         x = torch.addmm(x, attended, self.out)
-        hidden = torch.mm(unit_rows(x, self._least), self.gate_up)
+        hidden = torch.mm(unit_rows(x), self.gate_up)
         gate, up = hidden.chunk(2, 1)
         return torch.addmm(x, F.silu(gate).mul_(up), self.down)
