@@ -20,7 +20,7 @@ _NORM_EPS = 1e-6
 def unit_rows(x: torch.Tensor) -> torch.Tensor:
     """Rows of Euclidean length 1: an RMS norm without its weight and without sqrt(width)."""
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    # Steps that round alike in any batch; torch.hypot does not (vectors and their rest differ).
+    # Steps whose result IEEE 754 prescribes, so that a row rounds alike in any batch.
     return x / length.square_().add_(_NORM_EPS * x.shape[-1]).sqrt_()
 
 
