@@ -16,16 +16,8 @@ import torch
 
 from voxserve.core.errors import InvalidInput
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import (
-    ModelInfo,
-    ModelState,
-    Piece,
-    PrefillInputs,
-    PreparedRequest,
-    SpeechModel,
-    SpeechOptions,
-    StateSize,
-)
+from voxserve.models.base import ModelInfo, ModelState, PrefillInputs, SpeechModel, StateSize
+from voxserve.models.request import Piece, PreparedRequest, SpeechOptions
 
 FRAMES_PER_WORD = 3
 FRAME_SAMPLES = 2400

@@ -20,7 +20,7 @@ ARROWS: dict[str, set[str]] = {
     "sim": {"core", "sched"},
     "kernels": set(),
     "models": {"core", "kernels"},
-    "runtime": {"core", "kernels", "models.base"},
+    "runtime": {"core", "kernels", "models.base", "models.request"},
     "engine": {"core", "sched", "sim", "runtime", "models"},
     "server": {"core", "engine"},
     # Planning a placement is asking the decider, without a device to run on.

@@ -16,7 +16,7 @@ from voxserve.core.errors import EngineStopped, InvalidInput, InvalidSetting, Vo
 from voxserve.core.workload import find
 from voxserve.engine import engine as engine_module
 from voxserve.engine.mailbox import Mailbox
-from voxserve.models.base import Sampling, SpeechOptions
+from voxserve.models.request import Sampling, SpeechOptions
 
 LONG = "word " * 60
 

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions, StateSize
+from voxserve.models.base import SpeechModel, StateSize
+from voxserve.models.request import PreparedRequest, SpeechOptions
 
 SAMPLE_TOLERANCE = 1e-4
 

@@ -24,7 +24,7 @@ from voxserve.core.jobs import (
 from voxserve.core.protocols import JobResult
 from voxserve.core.settings import Split
 from voxserve.engine.clock import MonotonicClock
-from voxserve.models.base import SpeechOptions
+from voxserve.models.request import SpeechOptions
 from voxserve.runtime.cpu import CpuExecutor
 
 SPLIT = Split(1, 1)

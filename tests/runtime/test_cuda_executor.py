@@ -25,7 +25,7 @@ from voxserve.core.jobs import (
 from voxserve.core.protocols import JobResult
 from voxserve.core.settings import Split
 from voxserve.engine.clock import MonotonicClock
-from voxserve.models.base import SpeechOptions
+from voxserve.models.request import SpeechOptions
 from voxserve.runtime.cuda import Capacity, CudaExecutor
 from voxserve.runtime.executables import Sizes
 

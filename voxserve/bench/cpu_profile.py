@@ -23,7 +23,8 @@ from tqdm import tqdm
 from voxserve.bench import machine
 from voxserve.bench.timing import Timing, stage_time
 from voxserve.core.profile import HostTime, Profile, StageTime
-from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions, StateSize
+from voxserve.models.base import SpeechModel, StateSize
+from voxserve.models.request import PreparedRequest, SpeechOptions
 from voxserve.runtime.cpu import prepared_for
 from voxserve.runtime.lane import CpuLane, use_threads
 

@@ -19,7 +19,8 @@ from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.clock import Clock
 from voxserve.core.jobs import LaneName, Partition
 from voxserve.core.settings import Split
-from voxserve.models.base import Piece, PreparedRequest, SpeechModel, SpeechOptions, StateSize
+from voxserve.models.base import SpeechModel, StateSize
+from voxserve.models.request import Piece, PreparedRequest, SpeechOptions
 from voxserve.runtime.cuda_driver import CudaDriver
 from voxserve.runtime.programs import CodecProgram, DecodeProgram, PrefillProgram, Program
 

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from voxserve.bench import wer
-from voxserve.models.base import PreparedRequest, SpeechOptions, StateSize
+from voxserve.models.base import StateSize
+from voxserve.models.request import PreparedRequest, SpeechOptions
 from voxserve.models.text.normalise import normalise
 from voxserve.models.text.pieces import cut
 from voxserve.models.vox_tiny.load import load

@@ -15,9 +15,10 @@ from voxserve.core.settings import Split
 from voxserve.core.workload import Utterance
 from voxserve.engine.sentences import text_of
 from voxserve.models import registry
+from voxserve.models.request import PreparedRequest, SpeechOptions
 
 if TYPE_CHECKING:
-    from voxserve.models.base import ModelInfo, PreparedRequest, SpeechModel, SpeechOptions
+    from voxserve.models.base import ModelInfo, SpeechModel
 
 DEVICES = "auto, cpu, cuda[:N], sim:PROFILE (a simulated GPU, such as sim:h200)"
 _SIM = "sim:"
@@ -131,8 +132,6 @@ def fixed_length(model: SpeechModel, utterance: Utterance, seed: int) -> Prepare
         utterance: Its words and its length.
         seed: Of the request.
     """
-    from voxserve.models.base import SpeechOptions
-
     frames = utterance.num_frames(model.info.frame_s)
     options = SpeechOptions(seed=seed, min_frames=frames, max_frames=frames)
     return model.preprocess(text_of(utterance, seed), options)

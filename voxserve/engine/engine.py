@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,11 +33,9 @@ from voxserve.engine.monitor import Monitor
 from voxserve.engine.requests import Sink
 from voxserve.engine.service import Service
 from voxserve.engine.stream import AsyncStream, Stream
+from voxserve.models.request import PreparedRequest
 from voxserve.sched.policy import Policy
 from voxserve.sched.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from voxserve.models.base import PreparedRequest
 
 _POLL_S = 0.02
 

@@ -15,10 +15,11 @@ from voxserve.engine.requests import Sink
 from voxserve.engine.sentences import text_of
 from voxserve.engine.service import Service
 from voxserve.engine.streamed_text import StreamedText
+from voxserve.models.request import PreparedRequest, Sampling, SpeechOptions
 
 if TYPE_CHECKING:
     from voxserve.engine.build import Preparer
-    from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
+    from voxserve.models.base import SpeechModel
 
 PrepareLoad = Callable[[Utterance, int], Any]  # utterance, seed -> prepared request
 COLLECTED = "the model takes whole texts, so the pieces were collected before speaking"
@@ -181,8 +182,6 @@ def speech_options(options: dict[str, Any]) -> SpeechOptions:
     Raises:
         InvalidInput: An unknown name (lists what there is) or a value out of bounds.
     """
-    from voxserve.models.base import Sampling, SpeechOptions
-
     sampling_names = {field.name for field in fields(Sampling)}
     names = {field.name for field in fields(SpeechOptions)}
     unknown = options.keys() - names - sampling_names

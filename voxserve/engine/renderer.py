@@ -24,7 +24,8 @@ from voxserve.engine.intake import Intake
 from voxserve.engine.mailbox import DeliveredChunk, Mailbox
 from voxserve.engine.monitor import Monitor
 from voxserve.engine.service import Service
-from voxserve.models.base import Piece, PreparedRequest, SpeechModel, SpeechOptions
+from voxserve.models.base import SpeechModel
+from voxserve.models.request import Piece, PreparedRequest, SpeechOptions
 from voxserve.sched.scheduler import Scheduler
 
 _KEPT = 32  # utterances kept, so that comparing two settings speaks a text once

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 from voxserve.core.errors import InvalidInput
 from voxserve.core.jobs import Fail
 from voxserve.engine.service import Service
+from voxserve.models.request import PreparedRequest, SpeechOptions
 
 if TYPE_CHECKING:
-    from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
+    from voxserve.models.base import SpeechModel
 
 
 class StreamedText:

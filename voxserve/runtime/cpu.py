@@ -33,7 +33,8 @@ from voxserve.core.jobs import (
 )
 from voxserve.core.protocols import CostModel, JobResult
 from voxserve.core.settings import Prepared, Settings, Split
-from voxserve.models.base import PreparedRequest, SpeechModel, StateSize
+from voxserve.models.base import SpeechModel, StateSize
+from voxserve.models.request import PreparedRequest
 from voxserve.runtime.cpu_timing import measure
 from voxserve.runtime.lane import CpuLane, use_threads
 from voxserve.runtime.leading_silence import LeadingSilence

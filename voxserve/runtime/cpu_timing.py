@@ -14,7 +14,8 @@ import torch
 
 from voxserve.core.clock import Clock
 from voxserve.core.jobs import LaneName
-from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
+from voxserve.models.base import SpeechModel
+from voxserve.models.request import PreparedRequest, SpeechOptions
 from voxserve.runtime.lane import CpuLane, use_threads
 from voxserve.runtime.measured_cost import MeasuredCost
 

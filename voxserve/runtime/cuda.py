@@ -35,7 +35,8 @@ from voxserve.core.jobs import (
 )
 from voxserve.core.protocols import CostModel, JobResult
 from voxserve.core.settings import GPU_STEPS_PER_PREFILL, Prepared, Settings, Split
-from voxserve.models.base import PreparedRequest, SpeechModel
+from voxserve.models.base import SpeechModel
+from voxserve.models.request import PreparedRequest
 from voxserve.runtime.capacity import KV_PAGE_TOKENS, Capacity, fitting
 from voxserve.runtime.driver import Driver, Step
 from voxserve.runtime.executables import Executables, Progress, Sizes

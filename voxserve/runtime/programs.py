@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from voxserve.core.chunk import Chunks
-from voxserve.models.base import Piece, PrefillInputs, SpeechModel
+from voxserve.models.base import PrefillInputs, SpeechModel
+from voxserve.models.request import Piece
 from voxserve.runtime.pcm import FULL_SCALE
 
 IntArray = NDArray[np.int32]

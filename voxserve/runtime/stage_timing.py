@@ -14,7 +14,8 @@ import torch
 from voxserve.core.chunk import ChunkRef, Chunks
 from voxserve.core.jobs import LaneName
 from voxserve.core.settings import Prepared
-from voxserve.models.base import PreparedRequest, SpeechModel, SpeechOptions
+from voxserve.models.base import SpeechModel
+from voxserve.models.request import PreparedRequest, SpeechOptions
 from voxserve.runtime.driver import Driver, Executable, Step
 from voxserve.runtime.executables import Executables, Key
 from voxserve.runtime.partition_cost import PartitionCost, Place

@@ -15,7 +15,7 @@ from golden import qwen3_tts_configs as configs
 from golden.seeded_weights import weight
 from safetensors import safe_open
 
-from voxserve.models.base import PreparedRequest, Sampling, SpeechOptions, StateSize
+from voxserve.models.base import StateSize
 from voxserve.models.blocks.sampling import SamplingDefaults
 from voxserve.models.blocks.weights import Shapes, WeightSource
 from voxserve.models.qwen3_tts.config import parse_codec, parse_talker
@@ -23,6 +23,7 @@ from voxserve.models.qwen3_tts.model import Qwen3TTS
 from voxserve.models.qwen3_tts.shapes import codec_shapes, talker_shapes
 from voxserve.models.qwen3_tts.state import QwenState
 from voxserve.models.qwen3_tts.tokenizer import BpeTokenizer
+from voxserve.models.request import PreparedRequest, Sampling, SpeechOptions
 
 TESTS = Path(__file__).parents[2]
 CHECKPOINT = TESTS / "data" / "qwen3_tts_tiny"

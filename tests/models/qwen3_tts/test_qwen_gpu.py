@@ -19,7 +19,7 @@ from models.qwen3_tts.qwen_support import (
     slots_of,
 )
 
-from voxserve.models.base import Sampling, SpeechOptions, StateSize
+from voxserve.models.base import StateSize
 from voxserve.models.blocks.sampling import SamplingDefaults
 from voxserve.models.blocks.transformer import TransformerShape
 from voxserve.models.blocks.weights import RandomWeights, Shapes, WeightSource
@@ -28,6 +28,7 @@ from voxserve.models.qwen3_tts.model import Qwen3TTS
 from voxserve.models.qwen3_tts.shapes import codec_shapes, random_gain, talker_shapes
 from voxserve.models.qwen3_tts.state import QwenState
 from voxserve.models.qwen3_tts.tokenizer import BpeTokenizer
+from voxserve.models.request import Sampling, SpeechOptions
 
 pytestmark = pytest.mark.gpu
 TEXTS = ("Hello there.", "A much longer sentence follows the first one, and goes on.", "Hm.")

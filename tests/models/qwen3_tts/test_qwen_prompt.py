@@ -11,11 +11,11 @@ import pytest
 from models.qwen3_tts.qwen_support import CHECKPOINT, GOLDEN
 
 from voxserve.core.errors import InvalidInput
-from voxserve.models.base import SpeechOptions
 from voxserve.models.qwen3_tts import prompt as prompt_module
 from voxserve.models.qwen3_tts.model import Qwen3TTS
 from voxserve.models.qwen3_tts.prompt import MAX_PIECE_TOKENS, MAX_PROMPT_TOKENS, PromptWriter
 from voxserve.models.qwen3_tts.tokenizer import BpeTokenizer, HashTokenizer
+from voxserve.models.request import SpeechOptions
 
 ALPHABET = "ab 'tsreLL  \n\r\t,.!?1 2é你好。ß-\u0301<|>_"
 

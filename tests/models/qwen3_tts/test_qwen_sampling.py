@@ -11,8 +11,8 @@ from golden.philox import gumbel
 from scipy.stats import chi2_contingency, chisquare
 
 from voxserve.kernels.philox import gumbel_noise
-from voxserve.models.base import Sampling
 from voxserve.models.blocks.sampling import SamplingDefaults, SamplingState, setting_row
+from voxserve.models.request import Sampling
 
 VOCAB, FIRST_SUPPRESSED, END = 70, 60, 66
 NUM_DRAWS = 8_000

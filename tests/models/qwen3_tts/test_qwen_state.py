@@ -9,11 +9,12 @@ from models.qwen3_tts.qwen_support import CPU, GREEDY, prefill, request_of, slot
 
 from voxserve.core.jobs import RowStatus
 from voxserve.kernels.sampling import SamplingParams
-from voxserve.models.base import PreparedRequest, Sampling, SpeechOptions, StateSize
+from voxserve.models.base import StateSize
 from voxserve.models.blocks.sampling import MOST
 from voxserve.models.qwen3_tts import talker as talker_module
 from voxserve.models.qwen3_tts.model import Qwen3TTS
 from voxserve.models.qwen3_tts.state import QwenState
+from voxserve.models.request import PreparedRequest, Sampling, SpeechOptions
 
 CASE = {"text": "plain", "speaker": "vivian", "language": "english"}
 OTHER = {"text": "chinese", "speaker": "eric", "language": "auto", "instruct": "Speak slowly."}

@@ -11,7 +11,7 @@ from models import contract
 from numpy.typing import NDArray
 
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import Sampling, SpeechOptions
+from voxserve.models.request import Sampling, SpeechOptions
 from voxserve.models.vox_tiny.load import load
 from voxserve.models.vox_tiny.model import VoxTiny
 from voxserve.models.vox_tiny.state import VoxTinyState

@@ -11,7 +11,7 @@ from models import contract
 from safetensors import safe_open
 
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import Piece, PreparedRequest, Sampling, SpeechOptions
+from voxserve.models.request import Piece, PreparedRequest, Sampling, SpeechOptions
 from voxserve.models.vox_tiny.model import VoxTiny
 
 LOGIT_TOLERANCE = 2e-3  # of logits up to 30; fp32 sums in another order

@@ -11,7 +11,7 @@ from models import contract
 
 from voxserve.core.errors import CheckpointError, DeviceUnavailable, InvalidInput
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import Sampling, SpeechOptions
+from voxserve.models.request import Sampling, SpeechOptions
 from voxserve.models.vox_tiny import keyed
 from voxserve.models.vox_tiny.lead_in import LEAD_IN_CODES, LEAD_IN_TEXT
 from voxserve.models.vox_tiny.load import load
@@ -19,6 +19,7 @@ from voxserve.models.vox_tiny.model import VoxTiny
 from voxserve.models.vox_tiny.prompt import MAX_TEXT_CHARACTERS, piece_budget
 from voxserve.models.vox_tiny.rows import StableRows, groups
 from voxserve.models.vox_tiny.sampling import DrawRule, draw, penalise
+from voxserve.models.vox_tiny.transformer import unit_rows
 
 
 def test_uniform_numbers_depend_on_their_key_only() -> None:
@@ -86,6 +87,17 @@ def test_stable_products_are_products() -> None:
         assert torch.equal(
             stable.product(None, x, weight)[-1], stable.product(None, x[-1:], weight)[0]
         )
+
+
+def test_norms_and_draws_round_alike_in_any_batch() -> None:
+    x = torch.randn(40, 10, 40)
+    together = unit_rows(x)
+    assert all(torch.equal(together[i : i + 1], unit_rows(x[i : i + 1])) for i in range(40))
+    logits, uniforms = torch.randn(400, 60) * 9, torch.rand(400)
+    rule = DrawRule(0.3, 30, 0.99)
+    codes = draw(logits, uniforms, [rule] * 400)
+    alone = [draw(logits[i : i + 1], uniforms[i : i + 1], [rule]) for i in range(400)]
+    assert torch.equal(codes, torch.cat(alone))
 
 
 def test_rows_are_grouped_into_stable_sizes() -> None:

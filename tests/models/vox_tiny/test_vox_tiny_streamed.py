@@ -13,7 +13,7 @@ from models.vox_tiny.streaming import GREEDY, SHAPE, speak, streamed
 
 from voxserve.core.errors import InvalidInput
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import SpeechOptions
+from voxserve.models.request import SpeechOptions
 from voxserve.models.vox_tiny.model import VoxTiny
 from voxserve.models.vox_tiny.prompt import NOTHING
 from voxserve.models.vox_tiny.sampling import DrawRule

@@ -13,7 +13,7 @@ from voxserve.kernels.sampling import (
     sample,
     seen_bitmap,
 )
-from voxserve.models.base import Sampling
+from voxserve.models.request import Sampling
 
 # Seed; top_k of both kinds of codebook; penalty; temperature and top_p of both.
 _SETTINGS = struct.Struct("=Q2i5f")

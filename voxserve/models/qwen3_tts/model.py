@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from voxserve.core.jobs import RowStatus
 from voxserve.kernels.kv_cache import PAGE_SIZE
-from voxserve.models.base import (
-    ModelInfo,
-    PrefillInputs,
-    PreparedRequest,
-    SpeechModel,
-    SpeechOptions,
-    StateSize,
-    TextFeed,
-)
+from voxserve.models.base import ModelInfo, PrefillInputs, SpeechModel, StateSize
 from voxserve.models.blocks.sampling import (
     MOST,
     NO_SETTINGS,
@@ -37,6 +29,7 @@ from voxserve.models.qwen3_tts.prompt import (
 from voxserve.models.qwen3_tts.state import QwenState
 from voxserve.models.qwen3_tts.talker import Talker
 from voxserve.models.qwen3_tts.tokenizer import TextTokenizer
+from voxserve.models.request import PreparedRequest, SpeechOptions, TextFeed
 
 _OWN_COLUMNS = SETTING_COLUMNS + 1  # of a slot's opening; pages follow
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.core.errors import InvalidInput
-from voxserve.models.base import Piece, PreparedRequest, SpeechOptions, TextFeed
 from voxserve.models.qwen3_tts.config import TalkerConfig
 from voxserve.models.qwen3_tts.tokenizer import TextTokenizer
+from voxserve.models.request import Piece, PreparedRequest, SpeechOptions, TextFeed
 
 AUTO = "auto"
 MAX_INSTRUCT_TOKENS = 200

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from voxserve.models.base import TextFeed
+from voxserve.models.request import TextFeed
 from voxserve.models.text.arriving import ArrivingText
 from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.pace import FRAMES_PER_MARK, Pace

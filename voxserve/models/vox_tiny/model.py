@@ -12,15 +12,8 @@ from numpy.typing import NDArray
 
 from voxserve.core.errors import InvalidInput
 from voxserve.core.jobs import RowStatus
-from voxserve.models.base import (
-    ModelInfo,
-    PrefillInputs,
-    PreparedRequest,
-    SpeechModel,
-    SpeechOptions,
-    StateSize,
-    TextFeed,
-)
+from voxserve.models.base import ModelInfo, PrefillInputs, SpeechModel, StateSize
+from voxserve.models.request import PreparedRequest, SpeechOptions, TextFeed
 from voxserve.models.vox_tiny import keyed
 from voxserve.models.vox_tiny.backbone import DepthTransformer, Talker
 from voxserve.models.vox_tiny.checkpoint import Tensors

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voxserve.core.errors import InvalidInput
-from voxserve.models.base import Piece, PreparedRequest, SpeechOptions
+from voxserve.models.request import Piece, PreparedRequest, SpeechOptions
 from voxserve.models.text.normalise import normalise
 from voxserve.models.text.pieces import cut
 from voxserve.models.vox_tiny.config import VoxTinyConfig
