@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voxserve.models.text.arriving import ArrivingText
@@ -40,6 +40,7 @@ def test_the_bundled_sentences_arrive_as_they_are_read_at_once() -> None:
         assert _arrived(text, 3) == normalise(text).text
 
 
+@settings(deadline=None)
 @given(st.text(st.sampled_from("aB 5.,!-'\n$%"), max_size=40), st.integers(1, 9))
 def test_words_do_not_depend_on_the_parts(text: str, length: int) -> None:
     assert _arrived(text, length) == _arrived(text, 1000)
