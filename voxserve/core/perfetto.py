@@ -61,8 +61,17 @@ def trace_events(records: Iterable[Record], about: dict[str, Any] | None = None)
 
 
 def save(records: Iterable[Record], path: str | Path, about: dict[str, Any] | None = None) -> None:
-    """Writes a file that the Perfetto UI opens."""
-    Path(path).write_text(json.dumps(trace_events(records, about)), encoding="utf-8")
+    """Writes a file that the Perfetto UI opens, event by event.
+
+    Encoding all of it in one call would keep the interpreter from a serving thread for seconds.
+    """
+    whole = trace_events(records, about)
+    events: list[_Event] = whole.pop("traceEvents")
+    with Path(path).open("w", encoding="utf-8") as file:
+        file.write('{"traceEvents": [')
+        for place, event in enumerate(events):
+            file.write((",\n" if place else "\n") + json.dumps(event))
+        file.write("\n], " + json.dumps(whole)[1:])
 
 
 class _Export:

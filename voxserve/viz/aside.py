@@ -11,19 +11,20 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from voxserve.core.errors import InvalidInput, VoxserveError
 
 Send = Callable[[str, Any], None]
-PART = 400  # records in a message: taking one in must not hold up the engine
+PART = 50  # items in a message: writing or reading one, 0.25 ms, must not hold up the engine
 
 
 class Task(Protocol):
-    """What can be pickled and worked on."""
+    """What can be pickled and worked on; small, or pickling it holds up the engine."""
 
-    def work(self, send: Send) -> None:
+    def work(self, items: list[Any], send: Send) -> None:
         """Sends any messages and returns."""
         ...
 
@@ -33,10 +34,12 @@ class Aside:
 
     Args:
         task: Sent to the process when `messages` begins.
+        items: What it works on, such as records; sent in parts.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, items: Sequence[Any] = ()) -> None:
         self._task = task
+        self._items = items
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self.is_cancelled = False
@@ -53,6 +56,8 @@ class Aside:
             assert process.stdout is not None, "was asked for"
             try:
                 pickle.dump(self._task, process.stdin)
+                for part in parts(self._items):
+                    pickle.dump(part, process.stdin)
                 process.stdin.close()
                 while True:
                     kind, content = pickle.load(process.stdout)
@@ -87,6 +92,17 @@ class Aside:
             return self._process
 
 
+def parts(items: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Items in messages of a size that can be sent."""
+    return (items[at : at + PART] for at in range(0, len(items), PART))
+
+
+def _received() -> Iterator[Any]:
+    with suppress(EOFError):
+        while True:
+            yield from pickle.load(sys.stdin.buffer)
+
+
 def main() -> None:
     """The process: works on one task, with less claim to the processor than anything else."""
     # A notebook interrupts the kernel with all its processes; this one works for no cell.
@@ -101,7 +117,7 @@ def main() -> None:
 
     task: Task = pickle.load(sys.stdin.buffer)
     try:
-        task.work(send)
+        task.work(list(_received()), send)
     except VoxserveError as error:
         send("refused", str(error))
     send("end")

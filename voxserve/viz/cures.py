@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from voxserve.core.errors import InvalidInput
 from voxserve.core.events import ChunkLife, Record, RequestChange, SettingChange
@@ -13,7 +13,7 @@ from voxserve.core.protocols import SpeechEngine
 from voxserve.core.settings import Settings, Split
 from voxserve.sim.explain import Label
 from voxserve.sim.possible import PROMISE, Possible, possible
-from voxserve.sim.rerun import WARM_S, Past, past_of
+from voxserve.sim.rerun import WARM_S, Past, PastRequest, past_of
 from voxserve.sim.what_if import (
     Context,
     FittedCost,
@@ -40,33 +40,40 @@ NOT_REPRODUCED = (
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """Whether the load was possible at all; if so, which setting saves the chunk."""
+    """Whether the load was possible at all; if so, which setting saves the chunk.
+
+    Attributes:
+        past: Without its requests, which come as items like the records of the chunk's life; None
+            where hardly anything arrived.
+    """
 
     past: Past | None
     cost: Profile | FittedCost
-    records: list[Record]
     chunk: ChunkLife
     is_first: bool
     context: Context
 
-    def work(self, send: Send) -> None:
+    def work(self, items: list[Record | PastRequest], send: Send) -> None:
         """Sends "progress" and the "cure" in words."""
-        send("cure", self._load_words(send) or self._chunk_words())
+        requests = tuple(item for item in items if isinstance(item, PastRequest))
+        records = [item for item in items if not isinstance(item, PastRequest)]
+        send("cure", self._load_words(requests, send) or self._chunk_words(records))
 
-    def _load_words(self, send: Send) -> str:
+    def _load_words(self, requests: tuple[PastRequest, ...], send: Send) -> str:
         if self.past is None:
             return ""
-        settings, prepared = self.past.settings[-1][1], self.past.prepared
+        past = replace(self.past, requests=requests)
+        settings, prepared = past.settings[-1][1], past.prepared
         changes = list(single_changes(settings, prepared, self._knows, max_steps=1))
-        found = possible(self.past, self.cost, changes, lambda share: send("progress", share))
+        found = possible(past, self.cost, changes, lambda share: send("progress", share))
         return "" if found.is_kept else load_words(found)
 
     def _knows(self, split: Split) -> bool:
         return isinstance(self.cost, Profile) or self.cost.knows(split)
 
-    def _chunk_words(self) -> str:
-        steps = 1 if len(self.records) > MANY_RECORDS else None
-        late = self.records, self.chunk, self.is_first, self.context
+    def _chunk_words(self, records: list[Record]) -> str:
+        steps = 1 if len(records) > MANY_RECORDS else None
+        late = records, self.chunk, self.is_first, self.context
         cure = smallest_change(*late, steps)
         if cure is not None:
             return f"<b>{html.escape(cure.sentence())}</b>"
@@ -120,8 +127,10 @@ class CureSearch:
         samples = round(engine.frame_s * engine.sample_rate_hz)
         context = Context(settings, engine.prepared, samples, engine.sample_rate_hz)
         past, cost = _past(engine, records, chunk), cost_of(engine, records)
-        search = _Search(past, cost, held, chunk, found.is_first, context)
-        self._aside = Aside(search)
+        requests = () if past is None else past.requests
+        past = None if past is None else replace(past, requests=())
+        search = _Search(past, cost, chunk, found.is_first, context)
+        self._aside = Aside(search, [*requests, *held])
 
     def words(self, progress: Callable[[float], None] = lambda share: None) -> str:
         """HTML; "" where there is nothing to cure. Takes seconds.

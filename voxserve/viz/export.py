@@ -6,24 +6,18 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
 
-from voxserve.core import trace_file
+from voxserve.core import perfetto, trace_file
 from voxserve.core.errors import InvalidInput
-from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
-from voxserve.core.jobs import LaneName
+from voxserve.core.events import ChunkLife
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.picture import picture
 from voxserve.viz.wire import recent
 
-MICROSECONDS = 1e6
-_TRACKS = {LaneName.LM: 1, LaneName.BACKGROUND: 2, LaneName.URGENT: 3}
-_CHUNK_TRACK = 4
 BEFORE_S = 10.0  # of the trace before a picture, for requests that began earlier
 
 
@@ -44,48 +38,6 @@ def save(engine: SpeechEngine, path: str | Path) -> Path:
             write(engine, path)
             return path
     raise InvalidInput(f"{path.name}: the name must end in {', '.join(_WRITERS)}")
-
-
-def perfetto(records: Iterable[Record]) -> dict[str, Any]:
-    """Trace Event JSON: one track per lane, one for chunks, instants for setting changes."""
-    events: list[dict[str, Any]] = [
-        {"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": f"{lane} lane"}}
-        for lane, tid in _TRACKS.items()
-    ]
-    chunks = {"name": "chunks: ready to delivered"}
-    events.append({"ph": "M", "pid": 1, "tid": _CHUNK_TRACK, "name": "thread_name", "args": chunks})
-    for record in records:
-        if isinstance(record, LaneSpan):
-            events.append(_span_event(record))
-        elif isinstance(record, ChunkLife) and record.delivered_s is not None:
-            events += _chunk_events(record, record.delivered_s)
-        elif isinstance(record, SettingChange):
-            text = f"{record.name}: {record.old} to {record.new}"
-            at_us = record.time_s * MICROSECONDS
-            events.append({"ph": "i", "s": "g", "pid": 1, "tid": 1, "ts": at_us, "name": text})
-    return {"traceEvents": events, "displayTimeUnit": "ms"}
-
-
-def _span_event(span: LaneSpan) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "pid": 1,
-        "tid": _TRACKS[span.lane],
-        "name": f"{span.kind} x{span.batch}",
-        "ts": span.start_s * MICROSECONDS,
-        "dur": (span.end_s - span.start_s) * MICROSECONDS,
-        "args": {"bucket": span.bucket, "sms": span.sms, "queued_s": span.queued_s},
-    }
-
-
-def _chunk_events(chunk: ChunkLife, delivered_s: float) -> list[dict[str, Any]]:
-    """Chunks overlap, so they are asynchronous slices, one row per request."""
-    name = f"request {chunk.request_id}, chunk {chunk.index}"
-    both = {"cat": "chunk", "id": chunk.request_id, "pid": 1, "tid": _CHUNK_TRACK, "name": name}
-    about = {"urgency": chunk.urgency, "reason": chunk.reason, "stall_s": chunk.stall_s}
-    about |= {"deadline_s": chunk.deadline_s, "slack_s": chunk.slack_s}
-    begin = {"ph": "b", "ts": chunk.ready_s * MICROSECONDS, "args": about}
-    return [both | begin, both | {"ph": "e", "ts": delivered_s * MICROSECONDS}]
 
 
 def png(engine: SpeechEngine, window_s: float = 8.0, *, is_dark: bool = False) -> bytes:
@@ -115,7 +67,8 @@ def _write_trace(engine: SpeechEngine, path: Path) -> None:
 
 
 def _write_perfetto(engine: SpeechEngine, path: Path) -> None:
-    path.write_text(json.dumps(perfetto(engine.trace.records())), encoding="utf-8")
+    trace = saved_trace(engine)
+    perfetto.save(trace.records, path, trace.about)
 
 
 def _write_csv(engine: SpeechEngine, path: Path) -> None:

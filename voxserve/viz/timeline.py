@@ -116,9 +116,10 @@ class Timeline(anywidget.AnyWidget):
         """
         held = list(records)
         now_s = max(map(wire.time_of, held), default=0.0)
-        message, buffers = wire.delta(held, now_s)
+        past = [r for r in recorded if _is_recent(r, now_s - KEEP_S)]
+        message, buffers = wire.delta([r for r in held if _is_recent(r, now_s - KEEP_S)], now_s)
         message |= {"type": "ghost", "name": name, "words": words}
-        buffers = buffers[:2] + wire.delta(recorded, now_s)[1][:2]
+        buffers = buffers[:2] + wire.delta(past, now_s)[1][:2]
         with self._lock:
             self._ghost = (message, buffers) if held else None
         self.ghosts = True

@@ -12,10 +12,10 @@ from voxserve.core.events import ChunkLife, LaneSpan, Record
 from voxserve.core.jobs import LaneName
 from voxserve.core.profile import Profile
 from voxserve.core.protocols import SpeechEngine
-from voxserve.sim.rerun import WARM_S, Past, SoFar, past_of, rerun, so_far
+from voxserve.sim.rerun import WARM_S, Past, PastRequest, SoFar, past_of, rerun, so_far
 from voxserve.sim.what_if import FittedCost
 from voxserve.viz import checks
-from voxserve.viz.aside import PART, Aside, Send
+from voxserve.viz.aside import Aside, Send, parts
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.wire import recent, time_of
 from voxserve.viz.words import duration, percent
@@ -99,15 +99,19 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """The past, served as it was and with other settings (see `viz.aside`)."""
+    """The past, served as it was and with other settings (see `viz.aside`).
+
+    Attributes:
+        past: Without its requests, which come as the items.
+    """
 
     past: Past
     cost: Profile | FittedCost
     overrides: dict[str, Any]
 
-    def work(self, send: Send) -> None:
+    def work(self, items: list[PastRequest], send: Send) -> None:
         """Sends "progress", the second run's "records", and the "figures" of both."""
-        past = self.past
+        past = replace(self.past, requests=tuple(items))
         figures: list[SoFar] = []
         records: list[Record] = []
         for turn, overrides in enumerate(({}, self.overrides)):
@@ -117,8 +121,8 @@ class _Task:
             target_s = overrides.get("ttfa_target_s", past.settings[-1][1].ttfa_target_s)
             figures.append(so_far(records, past.from_s, past.until_s, target_s))
         shown = [r for r in map(_slim, records) if r is not None]
-        for at in range(0, len(shown), PART):
-            send("records", shown[at : at + PART])
+        for part in parts(shown):
+            send("records", part)
         send("figures", tuple(figures))
 
 
@@ -193,7 +197,9 @@ class Question:
         told = ", ".join(f"{setting} {value}" for setting, value in overrides.items())
         self.name = name or told or "nothing changed"
         self.seconds = seconds
-        self._aside = Aside(_Task(self._past, cost, overrides))
+        self._aside = Aside(
+            _Task(replace(self._past, requests=()), cost, overrides), self._past.requests
+        )
 
     def answer(self, progress: Callable[[float], None] = lambda share: None) -> WhatIf:
         """Simulates; the caller waits, the engine does not.

@@ -22,6 +22,7 @@ from voxserve.core.jobs import JobKind, LaneName
 from voxserve.core.live import LiveChunks, Stage
 from voxserve.viz.hosts import WORTH_S
 
+PIECE_ROWS = 200  # 0.2 ms
 LANES = (LaneName.LM, LaneName.BACKGROUND, LaneName.URGENT)
 KINDS = tuple(JobKind)
 URGENCIES = (Urgency.URGENT, Urgency.BACKGROUND)
@@ -129,7 +130,9 @@ def recent(trace: Trace, from_s: float) -> list[Record]:
 
 
 def _packed(rows: list[tuple[float, ...]], width: int) -> bytes:
-    return np.asarray(rows, dtype="<f4").reshape(-1, width).tobytes()
+    """In pieces: one call for a whole window would keep the interpreter from the engine."""
+    pieces = [rows[at : at + PIECE_ROWS] for at in range(0, len(rows), PIECE_ROWS)]
+    return b"".join(np.asarray(piece, dtype="<f4").reshape(-1, width).tobytes() for piece in pieces)
 
 
 def _packed_live(live: LiveChunks, now_s: float) -> bytes:
