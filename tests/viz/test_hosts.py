@@ -38,7 +38,7 @@ def test_the_numbers_count_them_apart_once_their_delay_is_known() -> None:
     assert (summary.num_stalls, summary.num_host_stalls) == (2, 1)
     assert numbers.hosts.found == [LATE]
     notes = [tile.note for tile in tiles(summary, FakeEngine().stats(), 0.2)]
-    assert "0.5 s: 1 server, 1 host stalls" in notes
+    assert "0.5 s: 1 server, 1 host" in notes
     assert numbers.summary(60.0, 0.2).num_stalls == 0
     assert not numbers.hosts.found
 

@@ -111,7 +111,7 @@ def _stalls_note(numbers: Numbers) -> str:
     if not numbers.num_host_stalls:
         return f"{numbers.stall_s:.1f} s of silence, last {numbers.window_s:.0f} s"
     num_server = numbers.num_stalls - numbers.num_host_stalls
-    return f"{numbers.stall_s:.1f} s: {num_server} server, {numbers.num_host_stalls} host stalls"
+    return f"{numbers.stall_s:.1f} s: {num_server} server, {numbers.num_host_stalls} host"
 
 
 def _mean(value: float | None) -> str:
