@@ -65,14 +65,18 @@ def trace_events(records: Iterable[Record], about: dict[str, Any] | None = None)
 def save(records: Iterable[Record], path: str | Path, about: dict[str, Any] | None = None) -> None:
     """Writes a file that the Perfetto UI opens, event by event.
 
-    Encoding all of it in one call would keep the interpreter from a serving thread for seconds.
+    Encoding all of it in one call would keep the interpreter from a serving thread for seconds, and
+    so would letting go of all of it at once.
     """
     whole = trace_events(records, about)
     events: list[_Event] = whole.pop("traceEvents")
+    events.reverse()
     with Path(path).open("w", encoding="utf-8") as file:
         file.write('{"traceEvents": [')
-        for place, event in enumerate(events):
-            file.write((",\n" if place else "\n") + json.dumps(event))
+        separator = "\n"
+        while events:
+            file.write(separator + json.dumps(events.pop()))
+            separator = ",\n"
         file.write("\n], " + json.dumps(whole)[1:])
 
 
