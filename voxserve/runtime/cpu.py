@@ -199,8 +199,10 @@ class CpuExecutor:
         except Exception as error:  # the border between a job and the engine: see JobFailed
             event = JobFailed(job.job_id, _told(error), start_s, self._clock.now_s())
             result = JobResult(event)
-        stolen_s = result.event.end_s - start_s - (time.thread_time() - start_cpu_s)
-        self._results.put((job, replace(result, stolen_s=max(0.0, stolen_s))))
+        idle_s = result.event.end_s - start_s - (time.thread_time() - start_cpu_s)
+        # Without a split lanes take the cores from each other: that is no fault of the host.
+        stolen_s = 0.0 if job.split.is_none else max(0.0, idle_s)
+        self._results.put((job, replace(result, stolen_s=stolen_s)))
 
     def _threads(self, job: Job) -> int:
         if job.split.is_none:
