@@ -35,7 +35,7 @@ def test_both_sides_are_spoken_and_the_settings_put_back(engine: FakeEngine) -> 
 
 def test_both_sides_serve_the_same_load_and_the_one_before_goes_on(engine: FakeEngine) -> None:
     engine.load("seedtts", rate_rps=1.0)
-    load = {"workload": "words:5@regular", "rate_rps": 20.0, "settle_s": 0.2, "measure_s": 0.3}
+    load = {"workload": "words:5@regular", "rate_rps": 20.0, "settle_s": 0.2, "measure_s": 1.0}
     made = AB(engine, {}, {"background_batch": 2}, "one two three", **load)
     made.wait(20)
     asked = [("libritts", 0.0), ("words:5@regular", 20.0), ("libritts", 0.0)]
