@@ -9,6 +9,7 @@ from viz.records import chunk, state
 from voxserve.core.events import HostDelay
 from voxserve.core.request import RequestState
 from voxserve.viz.explain import chunk_words
+from voxserve.viz.figures import timeline_figure
 from voxserve.viz.hosts import busy_s, is_host_stall
 from voxserve.viz.metrics import LiveNumbers
 from voxserve.viz.numbers import tiles
@@ -48,6 +49,13 @@ def test_the_story_says_how_long_the_kernel_was_busy() -> None:
     told = chunk_words([arrival, FIRST, LATE, HostDelay(10.4, 0.3)], 1, 1)
     assert "Host stall: the notebook kernel was busy for 300 ms" in told
     assert "Host stall" not in chunk_words([arrival, FIRST, LATE, HostDelay(10.4, 0.03)], 1, 1)
+
+
+def test_the_figure_marks_them_apart() -> None:
+    other = chunk(2, 1, delivered_s=9.8, deadline_s=9.7, stall_s=0.1, audio_s=0.2)
+    figure = timeline_figure([LATE, other, HostDelay(10.4, 0.3)], end_s=11.0)
+    marks = {trace.name: len(trace.x) for trace in figure.data}
+    assert (marks["server stall"], marks["host stall"]) == (1, 1)
 
 
 def test_pages_hear_of_delays_and_of_the_late_chunks_of_spoken_requests() -> None:

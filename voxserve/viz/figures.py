@@ -13,8 +13,9 @@ import numpy as np
 import plotly.graph_objects as go
 
 from voxserve.core.chunk import Urgency
-from voxserve.core.events import ChunkLife, LaneSpan, Record, SettingChange
+from voxserve.core.events import ChunkLife, HostDelay, LaneSpan, Record, SettingChange
 from voxserve.core.jobs import JobKind, LaneName
+from voxserve.viz.hosts import is_host_stall
 
 # Okabe-Ito; outcomes also differ by shape.
 PREFILL, DECODE, CODEC, URGENT, STALL = "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00"
@@ -63,7 +64,9 @@ def timeline_figure(
     if ghost is not None:
         for trace in _ghost_bars(*ghost, from_s, end_s):
             figure.add_trace(trace)
-    for trace in [*_bars(spans, from_s), *_deadlines(chunks, from_s), *_slack(chunks, from_s)]:
+    delays = [record for record in held if isinstance(record, HostDelay)]
+    marks = _deadlines(chunks, delays, from_s)
+    for trace in [*_bars(spans, from_s), *marks, *_slack(chunks, from_s)]:
         figure.add_trace(trace)
     if spans:
         figure.add_trace(_occupancy(spans, from_s, end_s))
@@ -181,16 +184,22 @@ def _chunk_text(chunk: ChunkLife) -> str:
     )
 
 
-def _deadlines(chunks: list[ChunkLife], from_s: float) -> list[Any]:
+def _deadlines(chunks: list[ChunkLife], delays: list[HostDelay], from_s: float) -> list[Any]:
     due = [c for c in chunks if c.deadline_s is not None and c.delivered_s is not None]
     met = [c for c in due if (c.delivered_s or 0.0) <= (c.deadline_s or 0.0)]
     missed = [c for c in due if (c.delivered_s or 0.0) > (c.deadline_s or 0.0)]
-    stalls = [c for c in missed if c.stall_s > 0]
+    hosts = [c for c in missed if is_host_stall(c, delays)]
+    stalls = [c for c in missed if c.stall_s > 0 and c not in hosts]
     return [
         _points("deadline met", met, [c.deadline_s for c in met], from_s, "line-ns", "#888"),
         _points("missed", missed, [c.deadline_s for c in missed], from_s, "x-thin", STALL),
-        _points("stall", stalls, [c.delivered_s for c in stalls], from_s, "triangle-down", STALL),
+        _points("server stall", stalls, _ends(stalls), from_s, "triangle-down", STALL),
+        _points("host stall", hosts, _ends(hosts), from_s, "hourglass", "#222"),
     ]
+
+
+def _ends(chunks: list[ChunkLife]) -> list[float | None]:
+    return [chunk.delivered_s for chunk in chunks]
 
 
 def _points(
