@@ -61,6 +61,16 @@ def test_a_simulated_trace_is_replayed_and_inspected(
     lab.evaluate(page, "0", "replay.close()")
 
 
+def _suppose(page: lab.Page, setting: str, value: str) -> None:
+    page.locator(".vs-top select").nth(1).select_option("One setting …")
+    row = page.locator(".vs-suppose")
+    row.locator("select").nth(0).select_option(label=setting)
+    row.locator("input").fill(value)
+    row.locator("input").press("Tab")
+    row.locator("select").nth(1).select_option(label="last 10 s")
+    row.get_by_role("button", name="Simulate").click()
+
+
 def test_what_if_is_answered_beside_the_running_engine(
     page: lab.Page, port: int, notebook: Write, shots: Path
 ) -> None:
@@ -75,6 +85,8 @@ def test_what_if_is_answered_beside_the_running_engine(
     assert "attainment" in page.locator(".vs-detail").inner_text()
     words = page.locator(".vs-words")
     assert words.inner_text().startswith("↳ What if Time sharing, last 20 s: TTFA p90")
+    _suppose(page, "Batch B", "3")
+    page.wait_for_selector(".vs-words:has-text('What if Batch B 3, last 10 s')", timeout=60_000)
     page.screenshot(path=shots / "what_if.png")
     page.locator(".vs-timeline canvas").focus()
     page.keyboard.press("g")
