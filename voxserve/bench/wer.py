@@ -109,7 +109,7 @@ class Recogniser:
     def hear(self, samples: NDArray[Any], sample_rate_hz: int) -> str:
         """Text of an utterance [samples], int16 or float in [-1, 1]."""
         segments, _ = self._model.transcribe(
-            _for_recogniser(samples, sample_rate_hz),
+            for_recogniser(samples, sample_rate_hz),
             language="en",
             beam_size=5,
             condition_on_previous_text=False,
@@ -117,7 +117,7 @@ class Recogniser:
         return " ".join(segment.text.strip() for segment in segments)
 
 
-def _for_recogniser(samples: NDArray[Any], sample_rate_hz: int) -> NDArray[np.float32]:
+def for_recogniser(samples: NDArray[Any], sample_rate_hz: int) -> NDArray[np.float32]:
     signal: Any = import_module("scipy.signal")
     scale = np.float32(1.0 / 32768.0 if samples.dtype == np.int16 else 1.0)
     resampled = signal.resample_poly(samples * scale, RECOGNISER_RATE_HZ, sample_rate_hz)

@@ -39,7 +39,7 @@ _ENTRIES = (
     ModelEntry(
         name="vox-tiny",
         module="voxserve.models.vox_tiny.load",
-        summary="19 M parameters, one English voice, 24 kHz; bundled, runs on any CPU",
+        summary="14 M parameters, one English voice, 24 kHz; bundled, runs on any CPU",
         bundled=True,
         devices=("cpu",),
     ),

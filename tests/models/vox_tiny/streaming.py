@@ -1,4 +1,4 @@
-"""A small model of the second architecture, and streamed texts fed to it as a scheduler would."""
+"""A small model, and streamed texts fed to it as a scheduler would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The whole engine with a small second-architecture model: text that comes while it speaks."""
+"""The whole engine with a small model: text that comes while it speaks."""
 
 from __future__ import annotations
 

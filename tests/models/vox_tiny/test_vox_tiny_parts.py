@@ -13,7 +13,6 @@ from voxserve.core.errors import CheckpointError, DeviceUnavailable, InvalidInpu
 from voxserve.core.jobs import RowStatus
 from voxserve.models.request import Sampling, SpeechOptions
 from voxserve.models.vox_tiny import keyed
-from voxserve.models.vox_tiny.lead_in import LEAD_IN_CODES, LEAD_IN_TEXT
 from voxserve.models.vox_tiny.load import load
 from voxserve.models.vox_tiny.model import VoxTiny
 from voxserve.models.vox_tiny.prompt import MAX_TEXT_CHARACTERS, piece_budget
@@ -107,23 +106,24 @@ def test_rows_are_grouped_into_stable_sizes() -> None:
     assert groups([], (2, 4)) == []
 
 
-def test_prompt_is_lead_in_text_and_lead_in_audio(vox_tiny: VoxTiny) -> None:
+def test_prompt_is_the_text_between_its_marks(vox_tiny: VoxTiny) -> None:
     request = contract.prepare(vox_tiny, "No \u65e5")
     (piece,) = request.pieces
-    text_rows = len(LEAD_IN_TEXT) + len("no.") + 2
+    config = vox_tiny.config
     assert piece.text == "no."
-    assert piece.mask[:text_rows, 0].all()
-    assert not piece.mask[:text_rows, 1:].any()
-    assert not piece.mask[text_rows:, 0].any()
-    assert np.array_equal(piece.ids[text_rows:, 1:], np.array(LEAD_IN_CODES))
+    assert piece.mask[:, 0].all()
+    assert not piece.mask[:, 1:].any()
+    assert piece.ids[0, 0] == config.text_bos_id
+    assert piece.ids[-2:, 0].tolist() == [config.text_eos_id, config.audio_bos_id]
+    assert len(piece.ids) == len("no.") + 3
     assert request.max_frames == piece_budget(3)
     assert len(request.notes) == 1
 
 
 def test_long_texts_become_pieces(vox_tiny: VoxTiny) -> None:
-    request = contract.prepare(vox_tiny, "One sentence. " * 3 + "word " * 60)
+    request = contract.prepare(vox_tiny, "One sentence. " * 3 + "word " * 90)
     assert len(request.pieces) > 4
-    assert max(len(piece.text) for piece in request.pieces) <= 140
+    assert max(len(piece.text) for piece in request.pieces) <= 300
     assert request.max_frames == sum(piece_budget(len(piece.text)) for piece in request.pieces)
 
 

@@ -1,4 +1,4 @@
-"""The second architecture: it says what the training's own reading says, whole and word by word."""
+"""vox-tiny says what its training's own reading says, whole texts and word by word."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from models import contract
 from models.vox_tiny import streaming
 from models.vox_tiny.streaming import GREEDY, SHAPE, speak, streamed
 
-from voxserve.core.errors import InvalidInput
 from voxserve.core.jobs import RowStatus
 from voxserve.models.request import SpeechOptions
 from voxserve.models.vox_tiny.model import VoxTiny
@@ -195,10 +194,3 @@ def test_pieces_of_a_stream_have_a_watchdog_of_their_own(model: VoxTiny) -> None
     state.budget[0] = state.num_frames[0]
     model.decode(state, torch.tensor([0]), 0)
     assert state.status[0] in (RowStatus.WATCHDOG, RowStatus.END)
-
-
-def test_whole_texts_only_in_the_first_architecture(vox_tiny: VoxTiny, model: VoxTiny) -> None:
-    assert model.info.accepts_streamed_text
-    assert not vox_tiny.info.accepts_streamed_text
-    with pytest.raises(InvalidInput, match="whole texts only"):
-        vox_tiny.open_text()

@@ -63,10 +63,9 @@ class Talker:
         self.text_blocks = [TextBlock(tensors, f"lm.tc.{i}") for i in range(config.text_blocks)]
         # A code's embedding behind its projection to the talker's width, as one table.
         codes = torch.cat([tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)])
-        projection = tensors.get("lm.ap.weight")
-        self.audio_table = codes if projection is None else torch.mm(codes, projection.t())
+        self.audio_table = torch.mm(codes, tensors["lm.ap.weight"].t())
         self.code_offsets = torch.arange(config.num_codebooks) * config.codebook_size
-        # What opens the speech in architecture 2; in 1 it is encoded with the text.
+        # What opens the speech, behind the text.
         self.opening = self.text_table[config.audio_bos_id][None]
         layers = range(self.shape.layers)
         self.layers = [Layer(tensors, f"lm.ls.{i}", self.shape) for i in layers]
@@ -178,16 +177,10 @@ class DepthTransformer:
 
     def __init__(self, config: VoxTinyConfig, tensors: Tensors) -> None:
         self.shape, self.passes = config.depth, config.depth_passes
-        # Architecture 1 hears the talker in a position of its own, before codebook 0.
-        self._is_talker_apart = config.architecture == 1
         self.layers = [Layer(tensors, f"lm.dl.{i}", self.shape) for i in range(self.shape.layers)]
-        self._positions = len(self.passes) + self._is_talker_apart
-        self.rotary = [layer.rotary_table(self._positions) for layer in self.layers]
+        self.rotary = [layer.rotary_table(len(self.passes)) for layer in self.layers]
         self.entry = tensors["lm.dp.weight"].t().contiguous()
-        codes = torch.cat([tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)])
-        projection = tensors.get("lm.dpe.weight")
-        codes = codes if projection is None else torch.mm(codes, projection.t())
-        self.code_tables = codes.split(config.codebook_size)
+        self.code_tables = [tensors[f"lm.ae.{i}.weight"] for i in range(config.num_codebooks)]
         # The heads of a pass side by side: one product gives all its logits.
         heads = [folded(head, tensors["lm.dno.w"]) for head in tensors["lm.hd"]]
         self.heads = [torch.cat([heads[book - 1] for book in books], 1) for books in self.passes]
@@ -205,21 +198,16 @@ class DepthTransformer:
             [rows, codebooks] int64.
         """
         cache = [
-            torch.empty(2, len(first), self.shape.heads, self._positions, self.shape.head_dim)
+            torch.empty(2, len(first), self.shape.heads, len(self.passes), self.shape.head_dim)
             for _ in self.layers
         ]
-        talker = torch.mm(hidden, self.entry)
-        x = self.code_tables[0][first]
-        if self._is_talker_apart:
-            self._step(talker, 0, cache)
-        else:
-            x += talker
+        x = torch.addmm(self.code_tables[0][first], hidden, self.entry)
         codes = [first[:, None]]
         for number, books in enumerate(self.passes):
             if number:
                 heard = zip(self.passes[number - 1], codes[-1].unbind(1), strict=True)
                 x = reduce(torch.add, (self.code_tables[book][code] for book, code in heard))
-            x = self._step(x, number + self._is_talker_apart, cache)
+            x = self._step(x, number, cache)
             logits = torch.mm(unit_rows(x), self.heads[number])
             codes.append(choose(books, logits.view(len(x), len(books), -1)))
         return torch.cat(codes, 1)

@@ -9,6 +9,7 @@ from typing import Any
 from voxserve.core.errors import CheckpointError
 
 LAYER_NORM_EPS = 1e-5
+_ARCHITECTURE = 2  # of the file; the first model's texts and codes were arranged otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +63,13 @@ class VoxTinyConfig:
     """Everything about the checkpoint that the program needs.
 
     Attributes:
-        architecture: 1 reads whole texts, after a lead-in; 2 also reads words as they come.
         sample_rate_hz: Of the audio.
         num_codebooks, codebook_size: Codes per frame and their range.
         end_code: The first codebook's end token.
         characters: What can be written in a prompt.
         first_char_id: Id of `characters[0]`.
         text_bos_id, audio_bos_id: Ids that open the text and the speech.
-        text_eos_id: Id that ends the text; None in architecture 1.
+        text_eos_id: Id that ends the text.
         lead_words: Words of a streamed text that are known before one is spoken.
         text_kernel, text_blocks: Convolutions over the text.
         talker, depth: The two transformers.
@@ -78,7 +78,6 @@ class VoxTinyConfig:
         temperature, depth_temperature, top_k: Default sampling.
     """
 
-    architecture: int
     sample_rate_hz: int
     num_codebooks: int
     codebook_size: int
@@ -87,7 +86,7 @@ class VoxTinyConfig:
     first_char_id: int
     text_bos_id: int
     audio_bos_id: int
-    text_eos_id: int | None
+    text_eos_id: int
     lead_words: int
     text_kernel: int
     text_blocks: int
@@ -122,21 +121,19 @@ class VoxTinyConfig:
 def _parse(raw: dict[str, Any]) -> VoxTinyConfig:
     text, talker, depth, codec = raw["text"], raw["talker"], raw["depth"], raw["codec"]
     head_dim, theta = talker["head_dim"], float(talker["rope_theta"])
-    architecture = raw.get("architecture", 1)
-    if architecture not in (1, 2):
-        raise ValueError(f"architecture {architecture} is not known; 1 and 2 are")
+    if raw["architecture"] != _ARCHITECTURE:
+        raise ValueError(f"architecture {raw['architecture']} is not {_ARCHITECTURE}")
     return VoxTinyConfig(
-        architecture=architecture,
         sample_rate_hz=raw["sample_rate"],
         num_codebooks=raw["codebooks"],
         codebook_size=raw["codebook_size"],
         end_code=raw["eos"],
         characters=text["chars"],
         first_char_id=text["first_char"],
-        text_bos_id=text["chars_bos" if architecture == 1 else "text_bos"],
+        text_bos_id=text["text_bos"],
         audio_bos_id=text["audio_bos"],
-        text_eos_id=None if architecture == 1 else text["text_eos"],
-        lead_words=0 if architecture == 1 else text["lead_words"],
+        text_eos_id=text["text_eos"],
+        lead_words=text["lead_words"],
         text_kernel=talker["text_conv"]["kernel"],
         text_blocks=talker["text_conv"]["blocks"],
         talker=BackboneShape(
@@ -157,7 +154,7 @@ def _parse(raw: dict[str, Any]) -> VoxTinyConfig:
             ffn=depth["ffn"],
             rope_theta=theta,
         ),
-        depth_passes=_passes(raw["codebooks"], depth.get("codes_per_pass", 1)),
+        depth_passes=_passes(raw["codebooks"], depth["codes_per_pass"]),
         codec=CodecShape(
             fft_samples=codec["n_fft"], hop_samples=codec["hop"], upsample=codec["upsample"]
         ),

@@ -24,6 +24,8 @@ _ENDS, _BREAKS = (".", "!", "?"), (",", ";", ":")
 # Before the first word sounds and after the last one, as 30 sentences took on average; the frame
 # in which speech ends is foreseen with a standard deviation of 2.4.
 _SILENT_FRAMES = 7
+# A piece that is longer ends with a clause; one that another word might not fit in, with this one.
+_LAST_BREAK, _LAST_WORD = MAX_PIECE_CHARACTERS - 100, MAX_PIECE_CHARACTERS - _LONGEST_WORD - 2
 
 
 class WordFeed(TextFeed):
@@ -32,8 +34,6 @@ class WordFeed(TextFeed):
     def __init__(self, config: VoxTinyConfig, writer: PromptWriter) -> None:
         self._config, self._writer = config, writer
         self._text = ArrivingText()
-        longest = MAX_PIECE_CHARACTERS[config.architecture]
-        self._last_break, self._last_word = longest - 100, longest - _LONGEST_WORD - 2
         self._begin_piece()
 
     def _begin_piece(self) -> None:
@@ -47,17 +47,12 @@ class WordFeed(TextFeed):
         """Rows of the words that were held back."""
         rows = self._words(self._text.finish())
         if self._rows:  # what came last cannot be spoken: the end stands alone
-            rows.append([self._end_id])
+            rows.append([self._config.text_eos_id])
             self._begin_piece()
         return _padded(rows)
 
     def _words(self, words: Sequence[str]) -> list[list[int]]:
         return [row for word in words for part in _parts(word) for row in self._word(part)]
-
-    @property
-    def _end_id(self) -> int:
-        assert self._config.text_eos_id is not None, "architecture 1 takes whole texts only"
-        return self._config.text_eos_id
 
     def _word(self, word: str) -> list[list[int]]:
         """The word's row behind those of the steps before it; an ended piece's silent rows."""
@@ -72,15 +67,15 @@ class WordFeed(TextFeed):
         end = self._pace.expected_end - FRAMES_PER_MARK[word[-1]] + _SILENT_FRAMES
         silent = max(0, int(end) - self._rows)
         self._begin_piece()
-        return [*rows, [*ids, self._end_id], *([] for _ in range(silent))]
+        return [*rows, [*ids, self._config.text_eos_id], *([] for _ in range(silent))]
 
     def _ended(self, word: str) -> tuple[str, bool]:
         """The word, with a stop where a long piece is cut, and whether the piece ends with it."""
         if word.endswith(_ENDS):
             return word, True
         characters = self._characters + len(word)
-        is_full = characters > self._last_word
-        is_full |= characters > self._last_break and word.endswith(_BREAKS)
+        is_full = characters > _LAST_WORD
+        is_full |= characters > _LAST_BREAK and word.endswith(_BREAKS)
         return (f"{word.rstrip(''.join(_BREAKS))}.", True) if is_full else (word, False)
 
 

@@ -27,7 +27,7 @@ def load(device: str, weights: str | None = None) -> VoxTiny:
     """
     if torch.device(device).type != "cpu":
         raise DeviceUnavailable(f"vox-tiny runs on 'cpu', not on {device!r}")
-    config, tensors = read(_locate(weights))
+    config, tensors = read(weights_path(weights))
     if weights == "random":
         tensors = randomised(tensors)
     threads = torch.get_num_threads()
@@ -39,7 +39,12 @@ def load(device: str, weights: str | None = None) -> VoxTiny:
         torch.set_num_threads(threads)
 
 
-def _locate(weights: str | None) -> Path:
+def weights_path(weights: str | None) -> Path:
+    """The weights file that `load` reads.
+
+    Raises:
+        CheckpointError: There is none.
+    """
     if weights is None or weights == "random":
         return Path(str(resources.files("voxserve") / "data" / "vox-tiny" / _FILE_NAME))
     path = Path(weights)

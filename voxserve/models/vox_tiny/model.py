@@ -21,14 +21,19 @@ from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.decoder import Decoder
 from voxserve.models.vox_tiny.feed import WordFeed
 from voxserve.models.vox_tiny.frames import FrameMaker
-from voxserve.models.vox_tiny.prompt import PromptWriter, piece_budget
+from voxserve.models.vox_tiny.prompt import (
+    MAX_PIECE_CHARACTERS,
+    NUM_TEXT_MARKS,
+    PromptWriter,
+    piece_budget,
+)
 from voxserve.models.vox_tiny.rows import StableRows, groups
 from voxserve.models.vox_tiny.sampling import DrawRule
 from voxserve.models.vox_tiny.state import SlotRules, VoxTinyState
 from voxserve.models.vox_tiny.streams import SlotText
 
-# Of one piece, by architecture. A streamed text goes on in new contexts, to its frame budget.
-_CONTEXT_TOKENS = {1: 512, 2: 1024}
+# Of one piece. A streamed text goes on in new contexts, to its frame budget.
+_CONTEXT_TOKENS = 1024
 _STREAM_TOKENS = 1 << 20
 _T = TypeVar("_T", int, float)
 _NOISE_ROWS = 2048
@@ -41,17 +46,15 @@ class VoxTiny(SpeechModel):
     def __init__(self, config: VoxTinyConfig, tensors: Tensors) -> None:
         self.config = config
         self.device = torch.device("cpu")
-        self._context_tokens = _CONTEXT_TOKENS[config.architecture]
-        self.talker = Talker(config, tensors, self._context_tokens)
+        self.talker = Talker(config, tensors, _CONTEXT_TOKENS)
         self.depth = DepthTransformer(config, tensors)
-        self._frames = FrameMaker(config, self.talker, self.depth, self._context_tokens)
+        self._frames = FrameMaker(config, self.talker, self.depth, _CONTEXT_TOKENS)
         noise = torch.randn(
             _NOISE_ROWS, 2, config.codec.bins, generator=torch.Generator().manual_seed(0)
         )
         self.decoder = Decoder(config, tensors, noise)
         self.row_sizes = StableRows([*self.talker.matrices(), *self.depth.matrices()]).sizes
         self.writer = PromptWriter(config)
-        takes_streams = config.text_eos_id is not None
         self.info = ModelInfo(
             name="vox-tiny",
             sample_rate_hz=config.sample_rate_hz,
@@ -59,11 +62,11 @@ class VoxTiny(SpeechModel):
             num_codebooks=config.num_codebooks,
             codec_delay_samples=config.codec.delay_blocks * config.codec.hop_samples,
             lookahead_frames=0,
-            max_prompt_tokens=self.writer.max_prompt_tokens,
-            max_context_tokens=_STREAM_TOKENS if takes_streams else self._context_tokens,
+            max_prompt_tokens=MAX_PIECE_CHARACTERS + NUM_TEXT_MARKS + 1,
+            max_context_tokens=_STREAM_TOKENS,
             voices=VOICES,
             languages=("en",),
-            accepts_streamed_text=takes_streams,
+            accepts_streamed_text=True,
         )
 
     def preprocess(self, text: str, options: SpeechOptions) -> PreparedRequest:
@@ -74,8 +77,6 @@ class VoxTiny(SpeechModel):
 
     def open_text(self) -> TextFeed:
         """See SpeechModel."""
-        if not self.info.accepts_streamed_text:
-            return super().open_text()
         return WordFeed(self.config, self.writer)
 
     def preprocess_streamed(
@@ -98,7 +99,7 @@ class VoxTiny(SpeechModel):
         return VoxTinyState(
             self.config,
             size,
-            self._context_tokens,
+            _CONTEXT_TOKENS,
             self.decoder.conv_shapes,
             self.decoder.trunk_width,
         )
@@ -146,27 +147,18 @@ class VoxTiny(SpeechModel):
         starts, slots = inputs.row_starts.tolist(), inputs.slots.tolist()
         hidden = []
         for start, end, slot in zip(starts, starts[1:], slots, strict=False):
-            ids, is_text = inputs.ids[start:end].long(), inputs.mask[start:end, 0]
+            ids = inputs.ids[start : end - 1, 0]  # without what opens the speech
             if slot in state.texts:
-                hidden.append(self._begin_words(state, slot, ids[:-1, 0].tolist()))
+                hidden.append(self._begin_words(state, slot, ids.tolist()))
             else:
-                hidden.append(self._begin_piece(state, slot, ids, is_text))
+                hidden.append(self._begin_piece(state, slot, ids))
         self._make_frames(state, slots, torch.cat(hidden))
 
-    def _begin_piece(
-        self, state: VoxTinyState, slot: int, ids: torch.Tensor, is_text: torch.Tensor
-    ) -> torch.Tensor:
+    def _begin_piece(self, state: VoxTinyState, slot: int, ids: torch.Tensor) -> torch.Tensor:
         """[1, hidden] of the last position of a whole piece's prompt."""
         history = state.text_history[slot].zero_()
-        text_ids = ids[is_text, 0]
-        if self.config.architecture == 1:
-            lead_in = self.talker.frame_input(ids[~is_text, 1:])
-            parts = [self.talker.encode(text_ids, history), lead_in]
-        else:
-            parts = [self.talker.encode(text_ids[:-1], history), self.talker.opening]
-        budget = piece_budget(len(text_ids) - self.writer.extra_text_rows)
-        state.begin_piece(slot, budget, is_open=False)
-        return self._extend(state, slot, parts)
+        state.begin_piece(slot, piece_budget(len(ids) - NUM_TEXT_MARKS), is_open=False)
+        return self._extend(state, slot, [self.talker.encode(ids, history), self.talker.opening])
 
     def _begin_words(self, state: VoxTinyState, slot: int, ids: list[int]) -> torch.Tensor:
         """[1, hidden] of the last position after a streamed piece's first row."""

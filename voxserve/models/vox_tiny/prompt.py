@@ -12,11 +12,9 @@ from voxserve.models.request import Piece, PreparedRequest, SpeechOptions
 from voxserve.models.text.normalise import normalise
 from voxserve.models.text.pieces import cut
 from voxserve.models.vox_tiny.config import VoxTinyConfig
-from voxserve.models.vox_tiny.lead_in import LEAD_IN_CODES, LEAD_IN_TEXT
 
-# By architecture. Beyond about 160 characters in one prompt the first loses its place in the text;
-# the second was trained on up to 330.
-MAX_PIECE_CHARACTERS = {1: 140, 2: 300}
+MAX_PIECE_CHARACTERS = 300  # of 330 in training
+NUM_TEXT_MARKS = 2  # ids around the characters of a piece
 MAX_TEXT_CHARACTERS = 20_000
 # The voice takes 0.63 frames per character and 9 of silence; of 48 pieces of 3 to 130 characters
 # none took 13 more. A runaway does.
@@ -39,17 +37,6 @@ class PromptWriter:
             character: config.first_char_id + place
             for place, character in enumerate(config.characters)
         }
-        self._lead_in, lead_in_codes = "", ()
-        if config.architecture == 1:
-            self._lead_in, lead_in_codes = LEAD_IN_TEXT, LEAD_IN_CODES
-        self._lead_in_codes = np.array(lead_in_codes, np.int32).reshape(-1, config.num_codebooks)
-        self._end = [] if config.text_eos_id is None else [config.text_eos_id]
-        self._longest_piece = MAX_PIECE_CHARACTERS[config.architecture]
-        # Of the text rows of a prompt, those that are not the piece itself.
-        self.extra_text_rows = len(self._lead_in) + 2 + len(self._end)
-        self.max_prompt_tokens = (
-            self._longest_piece + self.extra_text_rows + len(self._lead_in_codes)
-        )
 
     def write(self, text: str, options: SpeechOptions) -> PreparedRequest:
         """Normalises a text and cuts it into prompts.
@@ -66,7 +53,7 @@ class PromptWriter:
         if not spoken.text:
             shown = text.strip()[:40]
             raise InvalidInput(f"nothing to say: {shown!r} has no words that can be spoken")
-        pieces = tuple(self._piece(part) for part in cut(spoken.text, self._longest_piece))
+        pieces = tuple(self._piece(part) for part in cut(spoken.text, MAX_PIECE_CHARACTERS))
         budget = sum(piece_budget(len(piece.text)) for piece in pieces)
         if options.min_frames is not None:
             budget = max(budget, options.min_frames)
@@ -92,14 +79,11 @@ class PromptWriter:
         return [self._ids[character] for character in text]
 
     def _piece(self, text: str) -> Piece:
-        bos = self._config.text_bos_id
-        return self._prompt([bos, *self.ids(self._lead_in + text), *self._end], text)
+        config = self._config
+        return self._prompt([config.text_bos_id, *self.ids(text), config.text_eos_id], text)
 
     def _prompt(self, text_ids: list[int], text: str) -> Piece:
-        prompt = [*text_ids, self._config.audio_bos_id]
-        tokens = len(prompt) + len(self._lead_in_codes)
-        ids = np.zeros((tokens, 1 + self._config.num_codebooks), np.int32)
+        ids = np.zeros((len(text_ids) + 1, 1 + self._config.num_codebooks), np.int32)
         mask = np.zeros(ids.shape, np.bool_)
-        ids[: len(prompt), 0], mask[: len(prompt), 0] = prompt, True
-        ids[len(prompt) :, 1:], mask[len(prompt) :, 1:] = self._lead_in_codes, True
+        ids[:, 0], mask[:, 0] = [*text_ids, self._config.audio_bos_id], True
         return Piece(ids, mask, None, text)

@@ -16,6 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from voxserve.models.vox_tiny.train import corpus, data, shards, sources, speak
+from voxserve.models.vox_tiny.train.encoder import BUNDLED_ENCODER
 from voxserve.models.vox_tiny.train.network import ModelShape
 from voxserve.models.vox_tiny.train.pack import pack
 from voxserve.models.vox_tiny.train.teacher import Teacher
@@ -39,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     stage.set_defaults(run=_corpus)
     stage = stages.add_parser("speak", help="have the teacher speak a part")
     stage.add_argument("--corpus", type=Path, nargs="+", required=True, help="tables")
-    stage.add_argument("--encoder", type=Path, required=True)
+    stage.add_argument("--encoder", type=Path, default=BUNDLED_ENCODER)
     stage.add_argument("--into", type=Path, required=True)
     stage.add_argument("--workers", type=int, default=1)
     stage.add_argument("--until", type=float, default=float("inf"), help="seconds")

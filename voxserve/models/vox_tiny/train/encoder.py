@@ -19,6 +19,9 @@ from torch import nn
 from voxserve.core.errors import CheckpointError
 from voxserve.models.vox_tiny.checkpoint import read
 
+_DATA = Path(str(resources.files("voxserve"))) / "data" / "vox-tiny"
+BUNDLED_ENCODER = _DATA / "encoder.safetensors"
+
 SAMPLE_RATE_HZ = 24_000
 HOP_SAMPLES = 240
 BLOCKS_PER_FRAME = 8
@@ -117,14 +120,13 @@ class CodecEncoder(nn.Module):
         return torch.stack(codes, 1)
 
 
-def load_encoder(path: Path) -> CodecEncoder:
+def load_encoder(path: Path = BUNDLED_ENCODER) -> CodecEncoder:
     """Loads the encoder beside the bundled decoder's codebooks.
 
     Raises:
         CheckpointError: The file is missing or holds something else.
     """
-    bundled = resources.files("voxserve") / "data" / "vox-tiny" / "tinyvox_int8.safetensors"
-    _, tensors = read(Path(str(bundled)))
+    _, tensors = read(_DATA / "tinyvox_int8.safetensors")
     encoder = CodecEncoder(tensors["rvq.cb"])
     try:
         weights = load_file(path)
