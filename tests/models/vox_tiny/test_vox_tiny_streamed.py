@@ -191,6 +191,18 @@ def test_pieces_of_a_stream_have_a_watchdog_of_their_own(model: VoxTiny) -> None
     while state.is_open[0]:
         model.decode(state, torch.tensor([0]), 0)
     assert state.budget[0] < 60
+    assert state.budget[0] - state.num_frames[0] > 30  # the last words are spoken after it
     state.budget[0] = state.num_frames[0]
     model.decode(state, torch.tensor([0]), 0)
     assert state.status[0] in (RowStatus.WATCHDOG, RowStatus.END)
+
+
+def test_a_list_streamed_word_by_word_is_spoken_to_its_end(vox_tiny: VoxTiny) -> None:
+    text = ", ".join(chr(letter) for letter in range(ord("A"), ord("Z") + 1)) + "."
+    request = streamed(vox_tiny, [text], SpeechOptions())
+    state = contract.allocate(vox_tiny, 1, 400)
+    streaming.begin(vox_tiny, state, 0, request)
+    streaming.give(vox_tiny, state, 0, request, 400)
+    while state.status[0] == RowStatus.CONTINUE:
+        vox_tiny.decode(state, torch.tensor([0], dtype=torch.int32), 0)
+    assert state.status[0] == RowStatus.END

@@ -162,7 +162,7 @@ class VoxTiny(SpeechModel):
 
     def _begin_words(self, state: VoxTinyState, slot: int, ids: list[int]) -> torch.Tensor:
         """[1, hidden] of the last position after a streamed piece's first row."""
-        state.texts[slot].begin(int(state.num_frames[slot]))
+        state.texts[slot].begin()
         state.text_history[slot].zero_()
         state.begin_piece(slot, state.codes.shape[1], is_open=True)
         return self._extend(state, slot, [*self._words(state, slot, ids), self.talker.opening])
@@ -176,7 +176,8 @@ class VoxTiny(SpeechModel):
         ]
         if not text.is_open:
             state.is_open[slot] = False
-            state.budget[slot] = text.first_frame + piece_budget(text.characters)
+            # From here on: lists, read word by word, take longer than the same text read whole.
+            state.budget[slot] = state.num_frames[slot] + piece_budget(text.characters)
         return encoded
 
     def _extend(self, state: VoxTinyState, slot: int, parts: list[torch.Tensor]) -> torch.Tensor:

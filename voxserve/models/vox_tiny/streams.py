@@ -23,8 +23,7 @@ class SlotText:
         is_silent: The speech of a piece has ended and the next one's has not begun.
         is_open: Words of the piece that is read are still to come.
         has_taken: The step that runs has taken a row.
-        first_frame: Of the piece that is read.
-        characters: Of that piece, as far as they were read.
+        characters: Of the piece that is read, as far as it was, its marks included.
     """
 
     def __init__(self, config: VoxTinyConfig) -> None:
@@ -32,7 +31,7 @@ class SlotText:
         self._rows: deque[list[int]] = deque()
         self._is_complete = False
         self.is_silent, self.is_open, self.has_taken = False, True, True
-        self.first_frame = self.characters = 0
+        self.characters = 0
 
     def append(self, rows: NDArray[np.int32], is_complete: bool) -> None:
         """Adds rows [steps, ids]."""
@@ -51,9 +50,9 @@ class SlotText:
         """No rows are left and none will come."""
         return self._is_complete and not self._rows
 
-    def begin(self, first_frame: int) -> None:
+    def begin(self) -> None:
         """Begins a piece."""
-        self.is_silent, self.first_frame, self.characters = False, first_frame, 0
+        self.is_silent, self.characters = False, 0
 
     def segments(self, ids: list[int]) -> list[list[int]]:
         """A row's ids as they are encoded: the end of the text apart from its last word."""
