@@ -51,26 +51,28 @@ class Aside:
             InvalidInput: The task was refused; says why.
             VoxserveError: It was cancelled, or its process ended early.
         """
-        with self._start() as process:
-            assert process.stdin is not None, "was asked for"
-            assert process.stdout is not None, "was asked for"
-            try:
-                pickle.dump(self._task, process.stdin)
-                for part in parts(self._items):
-                    pickle.dump(part, process.stdin)
-                process.stdin.close()
-                while True:
-                    kind, content = pickle.load(process.stdout)
-                    if kind == "refused":
-                        raise InvalidInput(content)
-                    if kind == "end":
-                        return
-                    yield kind, content
-            except (EOFError, OSError, pickle.UnpicklingError) as error:
-                why = "another one took its place" if self.is_cancelled else "it ended early"
-                raise VoxserveError(f"the simulation gave no answer: {why}") from error
-            finally:
-                process.kill()  # whoever no longer listens, interrupted perhaps, waits no longer
+        process = self._start()
+        assert process.stdin is not None, "was asked for"
+        assert process.stdout is not None, "was asked for"
+        try:
+            pickle.dump(self._task, process.stdin)
+            for part in parts(self._items):
+                pickle.dump(part, process.stdin)
+            process.stdin.close()
+            while True:
+                kind, content = pickle.load(process.stdout)
+                if kind == "refused":
+                    raise InvalidInput(content)
+                if kind == "end":
+                    return
+                yield kind, content
+        except (EOFError, OSError, pickle.UnpicklingError) as error:
+            why = "another one took its place" if self.is_cancelled else "it ended early"
+            raise VoxserveError(f"the simulation gave no answer: {why}") from error
+        finally:
+            process.kill()  # whoever no longer listens, interrupted perhaps, waits no longer
+            with suppress(BrokenPipeError), process:  # closing sends what was not taken
+                pass
 
     def cancel(self) -> None:
         """Ends the process; harmless afterwards."""
