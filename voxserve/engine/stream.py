@@ -234,6 +234,8 @@ class AsyncStream(Reader):
             raise
         finally:
             self._reading.release()
+        if self._bridge is not None:  # a request may end before its text
+            self._bridge.close()
         raise StopAsyncIteration
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -241,6 +243,7 @@ class AsyncStream(Reader):
         if isinstance(self._source, AsyncIterable):
             if self._intake.model.info.accepts_streamed_text:
                 self._source = self._bridge = Bridge(self._source)
+                weakref.finalize(self, self._bridge.close).atexit = False
             else:
                 self._source = [piece async for piece in self._source]
         self._abandoned = threading.Event()

@@ -10,6 +10,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import AsyncIterable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from voxserve.core.errors import InvalidInput
@@ -92,7 +93,8 @@ class Bridge:
 
     def __init__(self, pieces: AsyncIterable[str]) -> None:
         self._queue: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
-        self._task = asyncio.get_running_loop().create_task(self._pump(pieces))
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._pump(pieces))
 
     def __iter__(self) -> Iterator[str]:
         while (item := self._queue.get()) is not None:
@@ -101,8 +103,9 @@ class Bridge:
             yield item
 
     def close(self) -> None:
-        """Stops reading; the thread's iterator ends."""
-        self._task.cancel()
+        """Stops reading, from any thread; the thread's iterator ends."""
+        with suppress(RuntimeError):  # the loop is closed, and the task with it
+            self._loop.call_soon_threadsafe(self._task.cancel)
 
     async def _pump(self, pieces: AsyncIterable[str]) -> None:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import numpy as np
 import pytest
@@ -75,3 +76,28 @@ def test_a_text_of_one_word(engine: Engine) -> None:
     audio = engine.stream(iter(["Hel", "lo"]), seed=1).read()
     assert audio.finish_reason is not FinishReason.NO_AUDIO
     assert audio.duration_s > 0
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_a_text_is_read_no_further_than_its_request_lives(engine: Engine, is_dropped: bool) -> None:
+    has_stopped = asyncio.Event()
+
+    async def endless() -> AsyncIterator[str]:
+        try:
+            while True:
+                yield "It rains and nobody knows why. "
+                await asyncio.sleep(0.001)
+        finally:
+            has_stopped.set()
+
+    async def main() -> None:
+        stream = engine.astream(endless(), seed=1, max_frames=20)
+        if is_dropped:
+            await anext(stream)
+            del stream
+        else:
+            await stream.read()
+        await asyncio.wait_for(has_stopped.wait(), 20)
+
+    asyncio.run(main())
+    assert engine.wait(10)
