@@ -9,7 +9,7 @@ from typing import Any
 from voxserve.core.errors import CheckpointError
 
 LAYER_NORM_EPS = 1e-5
-_ARCHITECTURE = 2  # of the file; the first model's texts and codes were arranged otherwise
+ARCHITECTURE = 2  # of the file; the first model's texts and codes were arranged otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ class VoxTinyConfig:
 def _parse(raw: dict[str, Any]) -> VoxTinyConfig:
     text, talker, depth, codec = raw["text"], raw["talker"], raw["depth"], raw["codec"]
     head_dim, theta = talker["head_dim"], float(talker["rope_theta"])
-    if raw["architecture"] != _ARCHITECTURE:
-        raise ValueError(f"architecture {raw['architecture']} is not {_ARCHITECTURE}")
+    if raw["architecture"] != ARCHITECTURE:
+        raise ValueError(f"architecture {raw['architecture']} is not {ARCHITECTURE}")
     return VoxTinyConfig(
         sample_rate_hz=raw["sample_rate"],
         num_codebooks=raw["codebooks"],

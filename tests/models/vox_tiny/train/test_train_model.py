@@ -19,10 +19,9 @@ from voxserve.models.vox_tiny.train.network import (
     PADDING,
     TEXT_BEGIN,
     TEXT_END,
-    Batch,
     LanguageModel,
-    sequence_order,
 )
+from voxserve.models.vox_tiny.train.sequences import Batch, sequence_order
 from voxserve.models.vox_tiny.train.trainer import Trainer, TrainingPlan
 
 
@@ -248,3 +247,15 @@ def test_readings_depend_on_seed_and_text_only(
     assert codes.shape[1] == 8
     assert torch.equal(codes, reader.read(TEXTS[2], 1, 12, is_streamed))
     assert not torch.equal(codes, reader.read(TEXTS[2], 2, 12, is_streamed))
+
+
+def test_a_smaller_snapshot_leaves_nothing_of_a_larger_one(
+    model: LanguageModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = model.state_dict()
+    monkeypatch.setattr(snapshot, "_LARGEST_BYTES", 10_000)
+    snapshot.save(weights, SMALL, tmp_path)
+    assert len(list(tmp_path.iterdir())) > 1
+    monkeypatch.setattr(snapshot, "_LARGEST_BYTES", 10_000_000)
+    snapshot.save(weights, SMALL, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["lm-0.safetensors"]

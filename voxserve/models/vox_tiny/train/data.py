@@ -15,16 +15,21 @@ import torch
 
 from voxserve.core.errors import InvalidInput
 from voxserve.models.vox_tiny.train import arrivals, shards
+from voxserve.models.vox_tiny.train.encoder import (
+    BLOCKS_PER_FRAME,
+    FRAME_SAMPLES,
+    SAMPLE_RATE_HZ,
+)
 from voxserve.models.vox_tiny.train.network import (
     CHARACTERS,
     FIRST_CHARACTER,
     PADDING,
     TEXT_BEGIN,
     TEXT_END,
-    Batch,
 )
+from voxserve.models.vox_tiny.train.sequences import Batch
 
-_BLOCKS_PER_FRAME = 8
+FRAMES_PER_HOUR = 3600 * SAMPLE_RATE_HZ // FRAME_SAMPLES
 # The teacher counts 0.3 s of silence to the last letter (60 texts: 0.27 to 0.36 s).
 _SILENT_BLOCKS, _TAIL_BLOCKS = 30, 4
 _NEVER = 30_000  # blocks; beyond any utterance
@@ -99,7 +104,7 @@ class SpeechData:
     @property
     def hours(self) -> float:
         """Of speech."""
-        return float(self.frames.sum()) * 0.08 / 3600
+        return float(self.frames.sum()) / FRAMES_PER_HOUR
 
     def batch(
         self, index: torch.Tensor, streamed: torch.Tensor, generator: torch.Generator
@@ -159,7 +164,7 @@ def _last_letter_end(utterance: shards.Utterance) -> int:
 
 def _trimmed(utterance: shards.Utterance) -> shards.Utterance:
     """With the same short silence at every end: a model learns well where to stop then."""
-    frames = -(-(_last_letter_end(utterance) + _TAIL_BLOCKS) // _BLOCKS_PER_FRAME)
+    frames = -(-(_last_letter_end(utterance) + _TAIL_BLOCKS) // BLOCKS_PER_FRAME)
     return shards.Utterance(utterance.text, utterance.codes[:frames], utterance.ends)
 
 
@@ -168,14 +173,14 @@ def _tokens(utterance: shards.Utterance) -> tuple[np.ndarray, ...]:
     text, ends = utterance.text, utterance.ends.astype(np.int64)
     spaces = np.array([character == " " for character in text])
     word = np.cumsum(spaces) - spaces  # a space belongs to the word before it
-    starts = np.append(0, ends[spaces]) // _BLOCKS_PER_FRAME
+    starts = np.append(0, ends[spaces]) // BLOCKS_PER_FRAME
     expected = np.array(arrivals.expected_starts(text))
     # The silence at the end belongs to the end of the text, which is known when it begins.
     silence = max(0, _last_letter_end(utterance) - _SILENT_BLOCKS)
     ids = np.array([TEXT_BEGIN, *(_IDS[character] for character in text), TEXT_END])
     words = np.concatenate([[0], word, word[-1:]])
     all_ends = np.concatenate([[-1], np.minimum(ends, silence), [_NEVER]])
-    spoken = np.append(starts[words[:-1]], silence // _BLOCKS_PER_FRAME)
+    spoken = np.append(starts[words[:-1]], silence // BLOCKS_PER_FRAME)
     return ids, all_ends, words, spoken, expected[words]
 
 
@@ -191,8 +196,8 @@ def _by_word(
 def _sounding(ends: torch.Tensor, steps: int, frames: torch.Tensor) -> torch.Tensor:
     """[rows, steps, tokens] bool: which tokens sound in the frame that a step makes."""
     starts = torch.nn.functional.pad(ends[:, :-1], (1, 0), value=-1)
-    frame = torch.arange(steps, device=ends.device) * _BLOCKS_PER_FRAME
-    begun = starts[:, None] < frame[:, None] + _BLOCKS_PER_FRAME
+    frame = torch.arange(steps, device=ends.device) * BLOCKS_PER_FRAME
+    begun = starts[:, None] < frame[:, None] + BLOCKS_PER_FRAME
     lasting = ends[:, None] > frame[:, None]
     is_step = torch.arange(steps, device=ends.device) <= frames[:, None]
     return begun & lasting & is_step[..., None]

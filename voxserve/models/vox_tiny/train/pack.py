@@ -14,13 +14,14 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from voxserve.models.vox_tiny.checkpoint import Tensors
+from voxserve.models.vox_tiny.config import ARCHITECTURE
 from voxserve.models.vox_tiny.train import arrivals, network, snapshot
+from voxserve.models.vox_tiny.train.encoder import SAMPLE_RATE_HZ
 from voxserve.models.vox_tiny.train.network import ModelShape
+from voxserve.models.vox_tiny.train.reading import DEPTH_RULE, FIRST_RULE
 from voxserve.models.vox_tiny.train.rounding import LARGEST, row_scales
 
-ARCHITECTURE = 2
 _TEACHER = "hibari-tts 0.2.1 (Apache-2.0)"
-_SAMPLING = {"temperature_first": 0.3, "temperature_rest": 0.5, "top_k": 30}
 
 
 def pack(folder: Path, into: Path) -> None:
@@ -54,7 +55,7 @@ def config(shape: ModelShape, codec: dict[str, float]) -> dict[str, object]:
     """
     return {
         "architecture": ARCHITECTURE,
-        "sample_rate": 24_000,
+        "sample_rate": SAMPLE_RATE_HZ,
         "codebooks": shape.codebooks,
         "codebook_size": shape.codebook_size,
         "eos": shape.end_code,
@@ -73,9 +74,9 @@ def config(shape: ModelShape, codec: dict[str, float]) -> dict[str, object]:
             "layers": shape.layers,
             "heads": shape.heads,
             "kv_heads": shape.kv_heads,
-            "head_dim": shape.hidden // shape.heads,
+            "head_dim": shape.head_dim,
             "ffn": shape.ffn,
-            "rope_theta": 10_000,
+            "rope_theta": network.ROPE_THETA,
             "text_conv": {"blocks": shape.text_blocks, "kernel": shape.text_kernel},
         },
         "depth": {
@@ -86,7 +87,11 @@ def config(shape: ModelShape, codec: dict[str, float]) -> dict[str, object]:
             "codes_per_pass": shape.codes_per_pass,
         },
         "codec": codec,
-        "sampling": _SAMPLING,
+        "sampling": {
+            "temperature_first": FIRST_RULE.temperature,
+            "temperature_rest": DEPTH_RULE.temperature,
+            "top_k": FIRST_RULE.top_k,
+        },
     }
 
 

@@ -26,6 +26,7 @@ from voxserve.models.vox_tiny.train.network import (
 )
 from voxserve.models.vox_tiny.train.rounding import set_rounding
 
+# As served.
 FIRST_RULE, DEPTH_RULE = DrawRule(0.3, 30, 1.0), DrawRule(0.5, 30, 1.0)
 _CONTEXT_POSITIONS = 1024
 
@@ -126,7 +127,7 @@ class StepContext:
         shape = model.shape
         self._model = model
         self._kv: list[list[torch.Tensor]] = [[] for _ in range(shape.layers)]
-        self._rotation = rotation_table(0, _CONTEXT_POSITIONS, shape.head_dim, torch.device("cpu"))
+        self._rotation = rotation_table(_CONTEXT_POSITIONS, shape.head_dim, torch.device("cpu"))
         self._length = 0
         self._text: list[int] = []
         self._segments: list[int] = []

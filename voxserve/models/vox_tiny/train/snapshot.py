@@ -12,11 +12,12 @@ from voxserve.core.errors import CheckpointError
 from voxserve.models.vox_tiny.checkpoint import Tensors
 from voxserve.models.vox_tiny.train.network import ModelShape
 
+_FILES = "lm-*.safetensors"
 _LARGEST_BYTES = 15_000_000  # of a file, so that no transfer limit is in the way
 
 
 def save(weights: Tensors, shape: ModelShape, folder: Path) -> None:
-    """Writes weights over what the folder holds."""
+    """Writes weights in place of what the folder holds, all files at once."""
     folder.mkdir(parents=True, exist_ok=True)
     parts: list[Tensors] = [{}]
     size = 0
@@ -28,8 +29,13 @@ def save(weights: Tensors, shape: ModelShape, folder: Path) -> None:
         parts[-1][name] = half
         size += half.nbytes
     metadata = {"shape": json.dumps(shape.as_dict())}
-    for number, part in enumerate(parts):
-        save_file(part, folder / f"lm-{number}.safetensors", metadata)
+    written = [folder / f"lm-{number}.safetensors" for number in range(len(parts))]
+    for path, part in zip(written, parts, strict=True):
+        save_file(part, path.with_suffix(".part"), metadata)
+    for path in written:  # only now: a run that is stopped leaves no mixture
+        path.with_suffix(".part").rename(path)
+    for path in set(folder.glob(_FILES)) - set(written):
+        path.unlink()
 
 
 def load(folder: Path) -> tuple[ModelShape, Tensors]:
@@ -38,7 +44,7 @@ def load(folder: Path) -> tuple[ModelShape, Tensors]:
     Raises:
         CheckpointError: The folder holds no snapshot.
     """
-    paths = sorted(folder.glob("lm-*.safetensors"))
+    paths = sorted(folder.glob(_FILES))
     weights: Tensors = {}
     shape = None
     try:
@@ -46,8 +52,8 @@ def load(folder: Path) -> tuple[ModelShape, Tensors]:
             with safe_open(path, framework="pt") as file:
                 shape = ModelShape(**json.loads(file.metadata()["shape"]))
                 weights |= {name: file.get_tensor(name).float() for name in file.keys()}
-    except (OSError, SafetensorError, KeyError, TypeError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"cannot read the snapshot in {folder}: {error}") from error
     if shape is None:
-        raise CheckpointError(f"no snapshot (lm-*.safetensors) in {folder}")
+        raise CheckpointError(f"no snapshot ({_FILES}) in {folder}")
     return shape, weights
