@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import torch
 from models.vox_tiny.train.train_support import utterances
 from safetensors.torch import save_file
 
-from voxserve.core.errors import CheckpointError, InvalidInput
+from voxserve.core.errors import CheckpointError, InvalidInput, VoxserveError
 from voxserve.models.vox_tiny.train import corpus, shards, speak
 from voxserve.models.vox_tiny.train.encoder import (
     BLOCKS_PER_FRAME,
@@ -98,6 +99,25 @@ def test_speaking_is_resumed(
     assert texts == ["no.", "yes", "oh!"]
 
 
+def test_a_worker_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worker:
+        exitcode = 0
+
+        def __init__(self, target: object, args: tuple[object, ...]) -> None:
+            self.number = args[3]
+
+        def start(self) -> None:
+            self.exitcode = int(self.number == 1)
+
+        def join(self) -> None:
+            pass
+
+    context = SimpleNamespace(Process=Worker)
+    monkeypatch.setattr("multiprocessing.get_context", lambda _: context)
+    with pytest.raises(VoxserveError, match="1 of 3 workers failed"):
+        speak.run([], tmp_path, tmp_path / "shards", 3, np.inf, (0, 1))
+
+
 def test_shards_come_back(tmp_path: Path) -> None:
     made = utterances(7)
     shards.write(tmp_path / "a.npz", made)
@@ -105,8 +125,13 @@ def test_shards_come_back(tmp_path: Path) -> None:
         assert before.text == after.text
         assert np.array_equal(before.codes, after.codes)
         assert np.array_equal(before.ends, after.ends)
+    whole = (tmp_path / "a.npz").read_bytes()
+    for content in (whole[:100], b""):
+        (tmp_path / "b.npz").write_bytes(content)
+        with pytest.raises(InvalidInput, match="not a shard"):
+            shards.read(tmp_path / "b.npz")
     with pytest.raises(InvalidInput, match="not a shard"):
-        shards.read(tmp_path / "b.npz")
+        shards.read(tmp_path / "c.npz")
 
 
 def test_shards_are_joined_up_to_a_size(tmp_path: Path) -> None:

@@ -82,6 +82,19 @@ def test_unpacking_needs_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         sources.unpack(tmp_path)
 
 
+def test_a_download_that_fails_leaves_no_folder_of_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        sources.unpack(tmp_path / "texts")
+    assert not (tmp_path / "texts").exists()
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: None)
+    sources.unpack(tmp_path / "texts")
+    assert (tmp_path / "texts").is_dir()
+
+
 def test_templates_are_speakable() -> None:
     writer = TemplateWriter(random.Random(0))
     texts = [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,12 +58,12 @@ def read(path: Path) -> list[Utterance]:
         InvalidInput: The file is not a shard.
     """
     try:
-        with np.load(path) as file:
+        with path.open("rb") as source, np.load(source) as file:
             arrays = {name: file[name] for name in file.files}
         texts = arrays["text"].tobytes().decode().split("\n")
         codes = unpacked(arrays["codes"], int(arrays["codebooks"]))
         frames, steps = arrays["frames"].astype(np.int64), arrays["steps"]
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, EOFError, BadZipFile, ValueError, KeyError) as error:
         raise InvalidInput(f"{path} is not a shard of training speech: {error}") from error
     code_parts = np.split(codes, np.cumsum(frames)[:-1])
     step_parts = np.split(steps, np.cumsum([len(text) for text in texts])[:-1])

@@ -38,7 +38,7 @@ _LONGEST_R_LINE = 400
 
 
 def unpack(folder: Path) -> None:
-    """Downloads the packages with apt and unpacks them into a folder.
+    """Downloads the packages with apt and unpacks them into a new folder.
 
     Raises:
         InvalidInput: This is not a Debian machine; says what to do.
@@ -48,10 +48,12 @@ def unpack(folder: Path) -> None:
             f"the texts come as Debian packages ({', '.join(PACKAGES)}) and there is no apt-get "
             f"here: unpack them elsewhere and name the folder"
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["apt-get", "download", *PACKAGES], cwd=folder, check=True)
-    for package in folder.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, folder], check=True)
+    part = folder.with_name(f"{folder.name}.part")  # so that the folder itself is never half full
+    part.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["apt-get", "download", *PACKAGES], cwd=part, check=True)
+    for package in part.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, part], check=True)
+    part.rename(folder)
 
 
 def sentences(folder: Path, rng: random.Random) -> Iterator[tuple[str, str]]:

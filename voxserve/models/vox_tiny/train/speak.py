@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from voxserve.core.errors import VoxserveError
 from voxserve.models.vox_tiny.train import corpus, shards
+from voxserve.models.vox_tiny.train.data import FRAMES_PER_HOUR
 from voxserve.models.vox_tiny.train.encoder import CodecEncoder, load_encoder
 from voxserve.models.vox_tiny.train.runlog import RunLog
 from voxserve.models.vox_tiny.train.teacher import Teacher
 
 LINES_PER_BLOCK = 400
-_FRAMES_PER_HOUR = 45_000
 
 
 def run(
@@ -40,6 +41,9 @@ def run(
         workers: Processes.
         until_s: Seconds after which no new block is begun.
         machine: Which of how many machines this is; a machine takes its own blocks only.
+
+    Raises:
+        VoxserveError: A worker process failed; what the others spoke is kept.
     """
     into.mkdir(parents=True, exist_ok=True)
     number, machines = machine
@@ -56,6 +60,9 @@ def run(
         process.start()
     for process in processes:
         process.join()
+    num_failed = sum(process.exitcode != 0 for process in processes)
+    if num_failed:
+        raise VoxserveError(f"{num_failed} of {workers} workers failed: their blocks are missing")
 
 
 def speak(
@@ -88,7 +95,7 @@ def _work(
             break
         spoken = speak(lines, teacher, encoder, seed)
         shards.write(path, spoken)
-        hours = sum(len(u.codes) for u in spoken) / _FRAMES_PER_HOUR
+        hours = sum(len(u.codes) for u in spoken) / FRAMES_PER_HOUR
         log.add("block", file=path.name, utterances=len(spoken), hours=round(hours, 4))
 
 
