@@ -200,9 +200,12 @@ class CpuExecutor:
             event = JobFailed(job.job_id, _told(error), start_s, self._clock.now_s())
             result = JobResult(event)
         idle_s = result.event.end_s - start_s - (time.thread_time() - start_cpu_s)
-        # Without a split lanes take the cores from each other: that is no fault of the host.
-        stolen_s = 0.0 if job.split.is_none else max(0.0, idle_s)
+        # Lanes that share cores take them from each other: that is no fault of the host.
+        stolen_s = 0.0 if self._shares_cores(job.split) else max(0.0, idle_s)
         self._results.put((job, replace(result, stolen_s=stolen_s)))
+
+    def _shares_cores(self, split: Split) -> bool:
+        return split.is_none or split.lm_sms + split.codec_sms > self._cores
 
     def _threads(self, job: Job) -> int:
         if job.split.is_none:
