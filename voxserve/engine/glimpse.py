@@ -35,7 +35,7 @@ class Glimpse:
         self._is_taken.clear()
         self._is_wanted = True
         if not self._is_taken.wait(PATIENCE_S):
-            self._is_overdue = True
+            self._is_overdue = self._is_wanted = True  # a turn may have answered another display
             self._wake()
             self._is_taken.wait(PATIENCE_S)
         return self._chunks

@@ -1,7 +1,7 @@
 """The serving thread: takes requests in, lets the scheduler decide, launches, collects, publishes.
 
 Owns the executor, the scheduler and every request's life from submission to its end. Nothing here
-touches torch; other threads only call `submit`, `tell`, `change` and `stop`.
+touches torch; other threads reach it through an inbox, and read counters and snapshots.
 """
 
 from __future__ import annotations
