@@ -23,10 +23,10 @@ from voxserve.models.text.normalise import normalise
 from voxserve.models.text.pieces import cut
 from voxserve.models.vox_tiny.load import load
 from voxserve.models.vox_tiny.model import VoxTiny
+from voxserve.models.vox_tiny.prompt import piece_budget
 from voxserve.models.vox_tiny.train.reading import Reader
 
 _MOST_FRAMES = 400
-_FRAMES_PER_CHARACTER, _SPARE_FRAMES = 0.9, 22
 
 
 class SnapshotVoice:
@@ -59,7 +59,7 @@ class SnapshotVoice:
         """Samples of a text."""
         codes: list[torch.Tensor] = []
         for piece in cut(normalise(text).text, self._longest):
-            most = min(_MOST_FRAMES, int(_SPARE_FRAMES + _FRAMES_PER_CHARACTER * len(piece)))
+            most = min(_MOST_FRAMES, piece_budget(len(piece)))
             codes.append(self._reader.read(piece, seed, most, self._is_streamed))
             self.pieces += 1
             self.runaways += len(codes[-1]) >= most

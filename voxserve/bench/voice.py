@@ -3,8 +3,8 @@
     python -m voxserve.bench.voice [--weights FILE] [-o RESULTS.json]
 
 Naturalness is DNSMOS (predicted listeners' scores, 1 to 5) of the bundled sentences, beside the
-teacher's readings of the same texts; it needs the extra `train`. Both voices tell two of DNSMOS's
-scores: overall by P.835 and by P.808.
+teacher's readings of the same texts; it needs the extra `train`. Two of its scores are told for
+both voices: overall by P.835, and P.808.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{row.figure}: {row.value} {row.unit}")  # noqa: T201
     if options.output:
         Results(
-            device=machine.device_name("cpu"),
+            device=machine.cpu_name(),
             date=date.today().isoformat(),
             versions=machine.versions("torch", "numpy", "hibari-tts", "speechmos"),
-            settings={"texts": options.texts, "seed": 0},
+            settings={"texts": options.texts, "seed": 0, **machine.revision()},
             command="python -m voxserve.bench.voice",
             rows=tuple(rows),
         ).save(options.output)
