@@ -13,6 +13,7 @@ from pathlib import Path
 from voxserve.core import perfetto, trace_file
 from voxserve.core.errors import InvalidInput
 from voxserve.core.events import ChunkLife
+from voxserve.core.outputs import naming
 from voxserve.core.protocols import SpeechEngine
 from voxserve.viz.figures import timeline_figure
 from voxserve.viz.picture import picture
@@ -35,7 +36,8 @@ def save(engine: SpeechEngine, path: str | Path) -> Path:
     path = Path(path)
     for ending, write in _WRITERS.items():
         if path.name.endswith(ending):
-            write(engine, path)
+            with naming(path):
+                write(engine, path)
             return path
     raise InvalidInput(f"{path.name}: the name must end in {', '.join(_WRITERS)}")
 
