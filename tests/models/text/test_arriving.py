@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from importlib import resources
 
 import pytest
@@ -65,3 +66,13 @@ def test_text_without_words() -> None:
     arriving = ArrivingText()
     assert arriving.push(" \U0001f642 ") == []
     assert arriving.finish() == []
+
+
+@pytest.mark.parametrize("text", ["a", "7", "a.", "$", " ", "\n", "a-"])
+def test_a_text_without_an_end_costs_its_length_not_its_square(text: str) -> None:
+    text = (text * 20_000)[:20_000]
+    began_s = time.thread_time()
+    arriving = ArrivingText()
+    for start in range(0, len(text), 100):
+        arriving.push(text[start : start + 100])
+    assert time.thread_time() - began_s < 1.0  # quadratic: a minute

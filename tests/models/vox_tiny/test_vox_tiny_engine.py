@@ -11,6 +11,7 @@ import pytest
 from models.vox_tiny import streaming
 from waiting import assert_no_threads
 
+from voxserve.core.errors import VoxserveError
 from voxserve.core.request import FinishReason
 from voxserve.engine.engine import Engine
 
@@ -101,3 +102,13 @@ def test_a_text_is_read_no_further_than_its_request_lives(engine: Engine, is_dro
 
     asyncio.run(main())
     assert engine.wait(10)
+
+
+@pytest.mark.parametrize("piece", ["word ", "x", " "])
+def test_a_text_without_an_end_is_refused_where_whole_texts_are(engine: Engine, piece: str) -> None:
+    def endless() -> Iterator[str]:
+        while True:
+            yield piece * 100
+
+    with pytest.raises(VoxserveError, match="at most 20,000 are spoken in one request"):
+        engine.stream(endless()).read()

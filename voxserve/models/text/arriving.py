@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from voxserve.models.text.normalise import normalise
 from voxserve.models.text.tables import ABBREVIATIONS
 
-_WORD = re.compile(r"(\S+)(\s+)")
+# Possessive and from a word's begin only: a word without an end is looked at once, not squared.
+_WORD = re.compile(r"(?<!\S)(\S++)(\s+)")
+_SPACE = re.compile(r"\s")
 _PLAIN = re.compile(r"(I|[A-Z]?[a-z]+(?:['\u2019-][a-z]+)*)([,;:.!?]?)\Z")
 _NOT_PLAIN = frozenset({"no.", "st."})  # beside the abbreviations: No. 5, St. Mary
 _PARAGRAPH = re.compile(r"\n\s*\n")
@@ -29,7 +31,10 @@ class ArrivingText:
 
     def push(self, text: str) -> list[str]:
         """Spoken words that are settled by now; possibly none."""
-        self._text += text
+        # What cannot end a word, or begin one, is not read again with each piece.
+        self._text = (self._text + text).lstrip()
+        if not _SPACE.search(text):
+            return []
         return [word for part in self._settled() for word in part]
 
     def finish(self) -> list[str]:

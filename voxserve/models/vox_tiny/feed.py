@@ -16,7 +16,12 @@ from voxserve.models.request import TextFeed
 from voxserve.models.text.arriving import ArrivingText
 from voxserve.models.vox_tiny.config import VoxTinyConfig
 from voxserve.models.vox_tiny.pace import FRAMES_PER_MARK, Pace
-from voxserve.models.vox_tiny.prompt import MAX_PIECE_CHARACTERS, NOTHING, PromptWriter
+from voxserve.models.vox_tiny.prompt import (
+    MAX_PIECE_CHARACTERS,
+    NOTHING,
+    PromptWriter,
+    check_length,
+)
 
 _LONGEST_WORD = 40  # characters; what is longer joins in parts
 _ROW_IDS = _LONGEST_WORD + 3  # with the two marks and a space or stop
@@ -34,13 +39,20 @@ class WordFeed(TextFeed):
     def __init__(self, config: VoxTinyConfig, writer: PromptWriter) -> None:
         self._config, self._writer = config, writer
         self._text = ArrivingText()
+        self._arrived = 0  # characters
         self._begin_piece()
 
     def _begin_piece(self) -> None:
         self._pace, self._rows, self._characters = Pace(self._config.lead_words), 0, 0
 
     def push(self, text: str) -> NDArray[np.int32]:
-        """Rows [steps, ids] that are settled by now."""
+        """Rows [steps, ids] that are settled by now.
+
+        Raises:
+            InvalidInput: The text is longer than a request holds, perhaps without an end.
+        """
+        self._arrived += len(text)
+        check_length(self._arrived)
         return _padded(self._words(self._text.push(text)))
 
     def finish(self) -> NDArray[np.int32]:

@@ -28,6 +28,19 @@ def piece_budget(characters: int) -> int:
     return math.ceil(_SPARE_FRAMES + _FRAMES_PER_CHARACTER * characters)
 
 
+def check_length(characters: int) -> None:
+    """Refuses a text that is longer than a request holds.
+
+    Raises:
+        InvalidInput: Says how many characters are spoken.
+    """
+    if characters > MAX_TEXT_CHARACTERS:
+        raise InvalidInput(
+            f"the text has {characters:,} characters; at most {MAX_TEXT_CHARACTERS:,} are "
+            "spoken in one request: split it"
+        )
+
+
 class PromptWriter:
     """Writes prompts in the characters of the checkpoint's text table."""
 
@@ -44,11 +57,7 @@ class PromptWriter:
         Raises:
             InvalidInput: The text is too long or has no words.
         """
-        if len(text) > MAX_TEXT_CHARACTERS:
-            raise InvalidInput(
-                f"the text has {len(text):,} characters; at most {MAX_TEXT_CHARACTERS:,} are "
-                "spoken in one request: split it"
-            )
+        check_length(len(text))
         spoken = normalise(text)
         if not spoken.text:
             shown = text.strip()[:40]
