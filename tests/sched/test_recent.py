@@ -49,3 +49,9 @@ def test_the_memory_of_waits_is_bounded() -> None:
     for step in range(10 * MAX_WAITS):
         first_audio.add(1e-3 * step, 1.0 if step < 9 * MAX_WAITS else 0.1, 0.01)
     assert first_audio.usual_ttfa_s(0.64, 0.01) == pytest.approx(0.1)
+
+
+def test_without_a_pace_a_wait_says_nothing() -> None:
+    first_audio = FirstAudio()
+    first_audio.add(0.0, 0.2, 0.0)
+    assert first_audio.usual_ttfa_s(0.1, 0.01) == 0.0

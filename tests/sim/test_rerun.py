@@ -87,3 +87,18 @@ def test_a_window_counts_refusals_and_waits_as_misses_and_cancels_not_at_all() -
 def test_nothing_that_arrived_is_refused() -> None:
     with pytest.raises(InvalidInput, match="speak a text or set a load"):
         _past(_told(), 3.0, 4.0)
+
+
+def test_a_request_before_which_nothing_ran_cannot_be_served_again() -> None:
+    records: list[Record] = [RequestChange(1.0, 0, RequestState.WAITING)]
+    past = past_of(
+        records,
+        Settings(),
+        FAKE_PREPARED,
+        frame_s=0.08,
+        sample_rate_hz=24_000,
+        from_s=0.5,
+        until_s=3.0,
+    )
+    with pytest.raises(InvalidInput, match="no stage times are known"):
+        rerun(past, FittedCost(records), {}, lambda _: None)

@@ -63,7 +63,8 @@ class FirstAudio:
 
     def add(self, now_s: float, ttfa_s: float, pace_s: float) -> None:
         """A request has got its first audio; time ascends."""
-        self._waits.append((now_s, ttfa_s / pace_s**GROWTH))
+        if pace_s > 0.0:  # 0: of a trace without steps, no pace is known
+            self._waits.append((now_s, ttfa_s / pace_s**GROWTH))
 
     def usual_ttfa_s(self, now_s: float, pace_s: float) -> float:
         """What all but a tenth of the last requests would wait at this pace; 0 without any."""

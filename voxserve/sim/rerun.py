@@ -155,6 +155,7 @@ def rerun(
         on_record: Takes the trace as it comes.
 
     Raises:
+        InvalidInput: Nothing has run yet, so that no stage times are known.
         InvalidSetting: An override that is not prepared, or whose times are not known.
     """
     history = [
@@ -167,6 +168,8 @@ def rerun(
 
     split = history[-1][1].sm_split
     if isinstance(cost, FittedCost):
+        if cost.is_empty:
+            raise InvalidInput("nothing has run lately, so no stage times are known: wait a moment")
         if "sm_split" in overrides and not split.is_none and not cost.knows(split):
             raise InvalidSetting(
                 f"sm_split {split}: nothing ran on it lately, so its stage times are not known; "

@@ -74,6 +74,11 @@ class FittedCost:
             for key, curve in seconds.items()
         }
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the trace holds no stage times at all."""
+        return not self._curves
+
     def knows(self, split: Split) -> bool:
         """Whether both partitions of a split occur in the trace."""
         seen = {(kind, sms) for kind, sms, _ in self._curves}
