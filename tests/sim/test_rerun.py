@@ -90,7 +90,7 @@ def test_nothing_that_arrived_is_refused() -> None:
 
 
 def test_a_request_before_which_nothing_ran_cannot_be_served_again() -> None:
-    records: list[Record] = [RequestChange(1.0, 0, RequestState.WAITING)]
+    records: list[Record] = [RequestChange(time_s=1.0, request_id=0, state=RequestState.WAITING)]
     past = past_of(
         records,
         Settings(),
