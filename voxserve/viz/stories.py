@@ -67,14 +67,20 @@ class Stories:
         self.tell(story)
         self._point(request_id, index)
         chunk = find(held, request_id, index)
-        if chunk is not None and is_late(chunk):
-            self.tell(f"{story} {_searching_words(0.0)}")
-            search = CureSearch(self.engine, held, request_id, index)
-            with self._lock:
-                before, self._search = self._search, search
-            if before is not None:
-                before.cancel()
-            self._aside("cure", lambda: self._find_cure(story, search))
+        if chunk is None or not is_late(chunk):
+            self._search_now(None)
+            return
+        self.tell(f"{story} {_searching_words(0.0)}")
+        search = CureSearch(self.engine, held, request_id, index)
+        self._search_now(search)
+        self._aside("cure", lambda: self._find_cure(story, search))
+
+    def _search_now(self, search: CureSearch | None) -> None:
+        """One at most: of what is shown."""
+        with self._lock:
+            before, self._search = self._search, search
+        if before is not None:
+            before.cancel()
 
     def select_heard(self, time_s: float, stream: int) -> None:
         """Tells why the listener had nothing to play."""
