@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 
 import pytest
@@ -43,6 +44,13 @@ def test_workers_give_what_one_process_gives():
             pool.submit({**call, "colour": "red"}).result()
         assert pool.submit(call).result().outcomes == there.outcomes  # it goes on after an error
     assert there.outcomes == simulate(**call).outcomes
+
+
+def test_ctrl_c_is_not_for_a_worker():
+    with workers.Pool(1) as pool:
+        pool.submit({"profile": round_profile(), "rate_rps": 5.0, "seconds": 1.0}).result()
+        (worker,) = pool._started
+        assert os.getpgid(worker.pid) != os.getpgrp()
 
 
 def test_a_worker_answers_until_its_input_ends():

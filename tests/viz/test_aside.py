@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -27,3 +28,10 @@ def test_a_task_that_is_cancelled_before_it_took_its_items_says_so() -> None:
     timer.join()
     assert aside._process is not None
     assert aside._process.returncode is not None
+
+
+def test_ctrl_c_is_not_for_the_task() -> None:
+    aside = Aside(Echo(), [b"x"])
+    for _ in aside.messages():
+        assert aside._process is not None
+        assert os.getpgid(aside._process.pid) != os.getpgrp()

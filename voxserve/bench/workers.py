@@ -89,6 +89,7 @@ class Pool:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=environment,
+                process_group=0,  # Ctrl-C is for us alone: the pool ends its workers
             )
             self._started.append(worker)
             return worker

@@ -87,7 +87,12 @@ class Aside:
         pipe = subprocess.PIPE
         with self._lock:
             self._process = subprocess.Popen(
-                command, stdin=pipe, stdout=pipe, env=os.environ | {"PYTHONPATH": path}
+                command,
+                stdin=pipe,
+                stdout=pipe,
+                env=os.environ | {"PYTHONPATH": path},
+                # A notebook interrupts all its kernel's processes; this one works for no cell.
+                process_group=0,
             )
             if self.is_cancelled:
                 self._process.kill()
@@ -107,8 +112,7 @@ def _received() -> Iterator[Any]:
 
 def main() -> None:
     """The process: works on one task, with less claim to the processor than anything else."""
-    # A notebook interrupts the kernel with all its processes; this one works for no cell.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # sent to it alone, too
     if hasattr(os, "nice"):
         os.nice(10)
     out = sys.stdout.buffer
