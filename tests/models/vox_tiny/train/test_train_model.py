@@ -259,3 +259,38 @@ def test_a_smaller_snapshot_leaves_nothing_of_a_larger_one(
     monkeypatch.setattr(snapshot, "_LARGEST_BYTES", 10_000_000)
     snapshot.save(weights, SMALL, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["lm-0.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("lm --shards {0}/none --into {0}/run --seconds 5 --device cpu", "no shards"),
+        ("lm --shards {0} --into {0}/run --seconds nan", "0 or more is needed"),
+        ("lm --shards {0} --into {0}/run --seconds 5 --positions 0", "at least 1 is needed"),
+        ("lm --shards {0} --into {0}/run --seconds 5 --device none", "--device none"),
+        ("merge --shards {0}/none --into {0}/merged", "no shards"),
+        ("pack --snapshot {0}/none --into {0}/v.safetensors", "no snapshot"),
+        ("speak --corpus {0}/none --into {0}/spoken", "No such file"),
+        ("speak --corpus {0}/none --into {0}/spoken --workers 0", "at least 1 is needed"),
+        ("speak --corpus {0}/none --into {0}/spoken --machine 2 2", "2 count from 0"),
+        ("corpus --sources {0} --into {0}/corpus --only 8", "parts 0 to 7"),
+    ],
+)
+def test_a_refused_stage_says_why_in_a_line(
+    arguments: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments.format(tmp_path).split())
+    assert why in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("state", [b"", b"no state", None])
+def test_a_state_that_does_not_fit_is_not_resumed(state: bytes | None, tmp_path: Path) -> None:
+    shards.write(tmp_path / "a.npz", utterances(60))
+    source, plan = data.ShardFolders([tmp_path]), TrainingPlan(seconds=60.0)
+    if state is None:
+        torch.save({"model": {}}, tmp_path / "state.pt")
+    else:
+        (tmp_path / "state.pt").write_bytes(state)
+    with pytest.raises(CheckpointError, match="begin in another folder"):
+        Trainer(SMALL, plan, source, "cpu", tmp_path)

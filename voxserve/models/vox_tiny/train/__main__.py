@@ -15,6 +15,9 @@ import argparse
 from dataclasses import fields
 from pathlib import Path
 
+import torch
+
+from voxserve.core.errors import InvalidInput, VoxserveError
 from voxserve.models.vox_tiny.train import corpus, data, shards, sources, speak
 from voxserve.models.vox_tiny.train.encoder import BUNDLED_ENCODER
 from voxserve.models.vox_tiny.train.network import ModelShape
@@ -24,9 +27,29 @@ from voxserve.models.vox_tiny.train.trainer import Trainer, TrainingPlan
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs one stage."""
-    options = _parser().parse_args(arguments)
-    options.run(options)
+    """Runs one stage; a refusal or an interrupt ends the process with one line that says why."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        options.run(options)
+    except (VoxserveError, OSError) as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, f"{parser.prog}: interrupted\n")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}: at least 1 is needed")
+    return number
+
+
+def _amount(text: str) -> float:
+    number = float(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{number}: 0 or more is needed")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -35,21 +58,21 @@ def _parser() -> argparse.ArgumentParser:
     stage = stages.add_parser("corpus", help="write texts and phonemes")
     stage.add_argument("--sources", type=Path, required=True, help="folder of unpacked packages")
     stage.add_argument("--into", type=Path, required=True)
-    stage.add_argument("--parts", type=int, default=8)
+    stage.add_argument("--parts", type=_count, default=8)
     stage.add_argument("--only", type=int, nargs="*", help="write these parts only")
     stage.set_defaults(run=_corpus)
     stage = stages.add_parser("speak", help="have the teacher speak a part")
     stage.add_argument("--corpus", type=Path, nargs="+", required=True, help="tables")
     stage.add_argument("--encoder", type=Path, default=BUNDLED_ENCODER)
     stage.add_argument("--into", type=Path, required=True)
-    stage.add_argument("--workers", type=int, default=1)
-    stage.add_argument("--until", type=float, default=float("inf"), help="seconds")
+    stage.add_argument("--workers", type=_count, default=1)
+    stage.add_argument("--until", type=_amount, default=float("inf"), help="seconds")
     stage.add_argument("--machine", type=int, nargs=2, default=(0, 1), help="number, of how many")
     stage.set_defaults(run=_speak)
     stage = stages.add_parser("merge", help="join shards")
     stage.add_argument("--shards", type=Path, required=True)
     stage.add_argument("--into", type=Path, required=True)
-    stage.add_argument("--largest-mb", type=float, default=15.0)
+    stage.add_argument("--largest-mb", type=_amount, default=15.0)
     stage.set_defaults(run=_merge)
     _add_lm(stages.add_parser("lm", help="train the language model"))
     stage = stages.add_parser("pack", help="write the file that is served")
@@ -68,13 +91,15 @@ def _add_lm(stage: argparse.ArgumentParser) -> None:
     for kind in (TrainingPlan, ModelShape):
         for item in fields(kind):
             name = f"--{item.name.replace('_', '-')}"
-            convert = float if item.type == "float" else int
+            convert = _amount if item.type == "float" else _count
             is_needed = item.name == "seconds"
             stage.add_argument(name, type=convert, required=is_needed, default=argparse.SUPPRESS)
     stage.set_defaults(run=_lm)
 
 
 def _corpus(options: argparse.Namespace) -> None:
+    if wrong := [part for part in options.only or () if not 0 <= part < options.parts]:
+        raise InvalidInput(f"--only {wrong[0]}: there are parts 0 to {options.parts - 1}")
     if not options.sources.exists():
         sources.unpack(options.sources)
     options.into.mkdir(parents=True, exist_ok=True)
@@ -85,6 +110,9 @@ def _corpus(options: argparse.Namespace) -> None:
 
 
 def _speak(options: argparse.Namespace) -> None:
+    number, machines = options.machine
+    if not 0 <= number < machines:
+        raise InvalidInput(f"--machine {number} {machines}: {machines} count from 0")
     speak.run(
         options.corpus,
         options.encoder,
@@ -96,13 +124,19 @@ def _speak(options: argparse.Namespace) -> None:
 
 
 def _merge(options: argparse.Namespace) -> None:
-    shards.merge(options.shards, options.into, int(options.largest_mb * 1e6))
+    if not shards.merge(options.shards, options.into, int(options.largest_mb * 1e6)):
+        raise InvalidInput(f"no shards (*.npz) in {options.shards}")
 
 
 def _lm(options: argparse.Namespace) -> None:
     given = vars(options)
     plan = TrainingPlan(**{f.name: given[f.name] for f in fields(TrainingPlan) if f.name in given})
     shape = ModelShape(**{f.name: given[f.name] for f in fields(ModelShape) if f.name in given})
+    try:
+        torch.zeros(1, device=options.device)
+    except (RuntimeError, AssertionError) as error:  # of a torch without CUDA
+        reason = str(error).partition("\n")[0]
+        raise InvalidInput(f"--device {options.device} is not to be had: {reason}") from error
     source = data.ShardFolders(options.shards)
     trainer = Trainer(shape, plan, source, options.device, options.into)
     if options.start_from:

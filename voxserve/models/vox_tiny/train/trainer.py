@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 from torch import nn
 
-from voxserve.core.errors import InvalidInput
+from voxserve.core.errors import CheckpointError, InvalidInput
 from voxserve.models.vox_tiny.train import data, snapshot
 from voxserve.models.vox_tiny.train.network import LanguageModel, Losses, ModelShape
 from voxserve.models.vox_tiny.train.rounding import set_rounding
@@ -279,12 +280,19 @@ class Trainer:
     def _resume(self) -> None:
         if not self._state_path.exists():
             return
-        state = torch.load(self._state_path, map_location=self.device, weights_only=True)
-        self.model.load_state_dict(state["model"])
-        self._averaged = state["averaged"]
-        self._optimiser.load_state_dict(state["optimiser"])
-        self.step, self.trained_s = state["step"], state["trained_s"]
-        self.best, self._worse = state["best"], state["worse"]
+        try:
+            state = torch.load(self._state_path, map_location=self.device, weights_only=True)
+            self.model.load_state_dict(state["model"])
+            self._averaged = state["averaged"]
+            self._optimiser.load_state_dict(state["optimiser"])
+            self.step, self.trained_s = state["step"], state["trained_s"]
+            self.best, self._worse = state["best"], state["worse"]
+        # What the unpickler raises for bytes that are no state is not documented.
+        except (RuntimeError, LookupError, ValueError, EOFError, UnpicklingError) as error:
+            raise CheckpointError(
+                f"cannot resume from {self._state_path}, which is damaged or of another shape: "
+                "give the shape it was begun with, or begin in another folder"
+            ) from error
         self._generator.manual_seed(_ORDER_SEED + self.step)
 
     def _make_optimiser(self) -> torch.optim.Optimizer:
