@@ -227,6 +227,20 @@ def test_speech_that_comes_during_a_run_joins_it(tmp_path: Path) -> None:
     assert torch.equal(batch.text[0], batch.text[1])
 
 
+def test_what_was_best_on_other_speech_is_forgotten(tmp_path: Path) -> None:
+    def trainer() -> Trainer:
+        plan = TrainingPlan(seconds=1e6, positions=400)
+        return Trainer(SMALL, plan, data.ShardFolders([tmp_path]), "cpu", tmp_path / "run")
+
+    shards.write(tmp_path / "b.npz", utterances(10))
+    first = trainer()
+    first.best = 1.5
+    first.save()
+    assert trainer().best == 1.5
+    shards.write(tmp_path / "a.npz", utterances(10, 1))
+    assert trainer().best == float("inf")
+
+
 def test_snapshots_are_told_from_nothing(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no snapshot"):
         snapshot.load(tmp_path)

@@ -96,7 +96,6 @@ class Trainer:
         self.step, self.trained_s = 0, 0.0
         self.best, self._worse = math.inf, 0
         self.log = RunLog(folder / "log.jsonl")
-        self._resume()
         # What is held out stays the same while speech is added.
         held = self.speech.is_held_out.nonzero()[:_VALIDATION_ROWS, 0]
         if not len(held):
@@ -104,6 +103,7 @@ class Trainer:
                 "too little speech: none of its texts is among the one in 64 held out"
             )
         self._held_out = held[self.speech.lengths[held].argsort()]
+        self._resume()
         self.log.add(
             "start",
             **self._size(),
@@ -265,6 +265,7 @@ class Trainer:
             "trained_s": self.trained_s,
             "best": self.best,
             "worse": self._worse,
+            "held_out": self._held_out_lengths(),
         }
         torch.save(state, part)
         part.rename(self._state_path)
@@ -286,7 +287,9 @@ class Trainer:
             self._averaged = state["averaged"]
             self._optimiser.load_state_dict(state["optimiser"])
             self.step, self.trained_s = state["step"], state["trained_s"]
-            self.best, self._worse = state["best"], state["worse"]
+            # Added speech can put others first: what was best on those before says nothing then.
+            if state.get("held_out") == self._held_out_lengths():
+                self.best, self._worse = state["best"], state["worse"]
         # What the unpickler raises for bytes that are no state is not documented.
         except (RuntimeError, LookupError, ValueError, EOFError, UnpicklingError) as error:
             raise CheckpointError(
@@ -294,6 +297,9 @@ class Trainer:
                 "give the shape it was begun with, or begin in another folder"
             ) from error
         self._generator.manual_seed(_ORDER_SEED + self.step)
+
+    def _held_out_lengths(self) -> list[int]:
+        return self.speech.lengths[self._held_out].tolist()
 
     def _make_optimiser(self) -> torch.optim.Optimizer:
         parameters = list(self.model.parameters())
