@@ -47,3 +47,16 @@ def test_without_steps_a_turn_is_asked_for() -> None:
     world = FakeWorld(Settings(), FAKE_PREPARED)
     glimpse = Glimpse(lambda: glimpse.take(world.scheduler.board, 5.0, []))
     assert Display(glimpse).join().time_s == 5.0
+
+
+def test_a_display_whose_wish_a_turn_took_for_anothers_is_answered_too() -> None:
+    world = FakeWorld(Settings(), FAKE_PREPARED)
+
+    class Overlooked(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            glimpse._is_wanted &= glimpse._is_overdue  # as a turn does that answers another one
+            return super().wait(0.0)
+
+    glimpse = Glimpse(lambda: glimpse.take(world.scheduler.board, 5.0, []))
+    glimpse._is_taken = Overlooked()
+    assert glimpse.look().time_s == 5.0
