@@ -193,3 +193,21 @@ def test_files_are_never_late() -> None:
         told.arrive(0.05 * request_id, request_id, 20, has_listener=False)
     told.run(until_s=6.0)
     assert _changes(told) == []
+
+
+def test_a_request_alone_is_served_however_slow_the_last_ones_were() -> None:
+    told = world(max_running=1, overload="shed")
+    told.cost = TableCost(prefill=(0.3, 0.0))  # expected to be longer than the target
+    told.__post_init__()
+    told.executor.duration_s = lambda job, estimate_s: (
+        PREFILL_S if job.kind is JobKind.PREFILL else estimate_s
+    )
+    told.arrive(0.0, 0, 300)
+    told.arrive(0.1, 1, 10)  # ends before the spell does
+    told.arrive(2.0, 2, 20)
+    told.arrive(60.0, 3, 20)
+    told.run()
+    (change,) = _changes(told)
+    assert change.active
+    assert entered(told, 2, RequestState.REJECTED)
+    assert entered(told, 3, RequestState.DONE)

@@ -4,8 +4,8 @@ Overload is entered when the oldest waiting request's predicted TTFA has exceede
 second, when over a fifth of the first chunks of the last two seconds were late, or when over a
 fifth of the continuation chunks of the last second were urgent; it is left when predictions have
 stayed below 0.7 of the target for two seconds and chunks are in time again. While it lasts,
-requests that would be too late anyway are refused at arrival (`shed`), or prompts are prefilled at
-once (`prefill_first`).
+requests that would be too late anyway are refused at arrival (`shed`) unless they are alone, or
+prompts are prefilled at once (`prefill_first`).
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class Overload:
         board = self._board
         if not board.is_overloaded or board.settings.overload != "shed" or not spec.has_listener:
             return ""
+        if not board.waiting and not board.table.num_held:
+            return ""  # what is slow alone is no overload; refused, it would never be timed again
         ttfa_s = self._new_ttfa_s(now_s, spec)
         self._judge(now_s, ttfa_s / spec.ttfa_target_s)
         if ttfa_s > spec.ttfa_target_s:
