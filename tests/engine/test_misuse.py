@@ -220,3 +220,14 @@ def test_a_second_reader_is_told_and_the_first_loses_nothing(make):
     ends = [read.exception() or read.result() for read in reads]
     assert any(isinstance(end, InvalidInput) for end in ends)
     assert (stream.audio().pcm == expected_pcm(LONG, seed=5)).all()
+
+
+def test_asynchronous_text_is_sent_to_astream():
+    async def words():
+        yield "Hello."
+
+    with engine_module.Engine("vox-tiny") as engine:
+        with pytest.raises(InvalidInput, match="astream"):
+            engine.stream(words())
+        with pytest.raises(InvalidInput, match="astream"):
+            engine.say(words())

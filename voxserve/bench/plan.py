@@ -50,7 +50,7 @@ class Plan:
 
     Attributes:
         split: The choice for one GPU that runs both stages, with its alternatives.
-        ranked: Every assignment of roles with its best split, best first.
+        ranked: Every assignment of roles with its best split; the simulated ones first, best first.
         notes: Where the profile was continued or a default was used.
     """
 
@@ -81,7 +81,7 @@ def plan(
     *,
     rate_rps: float | None = None,
     check: int = 3,
-    seconds: float = 15.0,
+    seconds: float = 60.0,
     seeds: Sequence[int] = (0,),
     workers: int | None = None,
     progress: bool = True,
@@ -90,8 +90,8 @@ def plan(
     """Ranks every placement of roles and splits, and simulates the best few.
 
     A group that is not all "both" is simulated as its mean GPU (stage times scaled by how much of
-    each stage's throughput falls to one backbone), to 4 % and with short runs: good for order and
-    rough size.
+    each stage's throughput falls to one backbone), to 4 % of its rate. Runs much shorter than a
+    minute find too much: buffered audio hides for a while what a server lacks.
 
     Args:
         profile: Name, file or profile.
@@ -136,6 +136,8 @@ def plan(
                 bar.begin(rank, str(item))
                 capacity = _simulated_rps(found, item, load, call)
             checked.append(Checked(item, capacity))
+    # What was simulated is better known than what was estimated.
+    checked[:num_checked] = sorted(checked[:num_checked], key=lambda c: -(c.simulated_rps or 0.0))
     return Plan(
         profile=found.name,
         workload=workloads.find(workload).name,

@@ -14,7 +14,7 @@ from voxserve.core.workload import Utterance
 from voxserve.engine.requests import Sink
 from voxserve.engine.sentences import text_of
 from voxserve.engine.service import Service
-from voxserve.engine.streamed_text import StreamedText
+from voxserve.engine.streamed_text import StreamedText, pieces_of
 from voxserve.models.request import PreparedRequest, Sampling, SpeechOptions
 
 if TYPE_CHECKING:
@@ -167,9 +167,7 @@ def collect(text: Iterable[str]) -> str:
     Raises:
         InvalidInput: Not text.
     """
-    if isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
-        raise InvalidInput(f"text is {text!r}; a string or pieces of one are needed")
-    pieces = list(text)
+    pieces = list(pieces_of(text))
     for piece in pieces:
         if not isinstance(piece, str):
             raise InvalidInput(f"a piece of the text is {piece!r}, not a string")

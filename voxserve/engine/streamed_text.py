@@ -22,6 +22,19 @@ if TYPE_CHECKING:
     from voxserve.models.base import SpeechModel
 
 
+def pieces_of(text: object) -> Iterable[Any]:
+    """A text's pieces, which still may be anything.
+
+    Raises:
+        InvalidInput: Not a string and not an iterable.
+    """
+    if isinstance(text, AsyncIterable):
+        raise InvalidInput("text that comes asynchronously needs `engine.astream` or `engine.asay`")
+    if isinstance(text, bytes | bytearray) or not isinstance(text, Iterable):
+        raise InvalidInput(f"text is {text!r}; a string or pieces of one are needed")
+    return text
+
+
 class StreamedText:
     """One request's text.
 
@@ -34,9 +47,7 @@ class StreamedText:
     """
 
     def __init__(self, model: SpeechModel, pieces: Iterable[str]) -> None:
-        if isinstance(pieces, bytes | bytearray) or not isinstance(pieces, Iterable):
-            raise InvalidInput(f"text is {pieces!r}; a string or pieces of one are needed")
-        self._pieces = iter(pieces)
+        self._pieces = iter(pieces_of(pieces))
         self._model = model
         self._feed = model.open_text()
         self._rest: Any = None  # ids behind the prompt's that are known before the slot is open

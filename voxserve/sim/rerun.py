@@ -39,7 +39,7 @@ class PastRequest:
     """One request of a trace.
 
     Attributes:
-        is_guessed: It has not ended, so its length is what requests of its age came to.
+        is_guessed: It was refused or has not ended, so its length is what others' came to.
     """
 
     arrival_s: float
@@ -67,8 +67,8 @@ class Past:
 
     @property
     def num_guessed(self) -> int:
-        """Requests whose length had to be guessed."""
-        return sum(request.is_guessed for request in self.requests)
+        """Requests of the window whose length had to be guessed."""
+        return sum(r.is_guessed and r.arrival_s >= self.from_s for r in self.requests)
 
 
 @dataclass(frozen=True, slots=True)

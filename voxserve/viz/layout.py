@@ -36,7 +36,10 @@ class Parts:
         self.status = named("status", ipywidgets.HTML())
         self.detail = named("detail", ipywidgets.HTML())
         hint = "Text to speak; each line becomes a stream of its own."
-        self.text = ipywidgets.Textarea(value=text, rows=2, tooltip=hint, placeholder=hint)
+        # Sent when it is left: letters that are still under way would come after a button's click.
+        self.text = ipywidgets.Textarea(
+            value=text, rows=2, tooltip=hint, placeholder=hint, continuous_update=False
+        )
         self.speak = ipywidgets.Button(description="Speak", icon="play", button_style="primary")
         self.stop = ipywidgets.Button(
             description="Stop", icon="stop", tooltip="Cancel what is being spoken"

@@ -117,8 +117,11 @@ class Stories:
         return recent(self.engine.trace, self.engine.now_s() - KEPT_S)
 
     def _answer(self, question: Question) -> None:
+        begun = _progress_words(question, 0.0).partition("<progress")[0]
+
         def progress(share: float) -> None:
-            if not question.is_cancelled:
+            # A story that was asked for meanwhile stays.
+            if not question.is_cancelled and self._panel.value.startswith(begun):
                 self.tell(_progress_words(question, share))
 
         try:

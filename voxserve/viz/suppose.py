@@ -40,7 +40,10 @@ class Suppose:
         self.setting: Any = ipywidgets.Dropdown(
             options=names, tooltip="Setting to try", layout={"width": "140px"}
         )
-        self.value: Any = ipywidgets.Combobox(tooltip="Value to try", layout={"width": "190px"})
+        # Sent when it is left: letters that are still under way would come after the click.
+        self.value: Any = ipywidgets.Combobox(
+            tooltip="Value to try", continuous_update=False, layout={"width": "190px"}
+        )
         self.seconds: Any = ipywidgets.Dropdown(
             options=[(f"last {seconds:.0f} s", seconds) for seconds in SECONDS],
             value=20.0,

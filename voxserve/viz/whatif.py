@@ -35,7 +35,7 @@ class WhatIf:
         measured: Figures of what did happen.
         before, after: Simulated with the settings as they were and as they were not. Both are
             simulations, so that they can be compared.
-        num_guessed: Requests that had not ended, whose lengths were guessed.
+        num_guessed: Requests that were refused or had not ended: their lengths were guessed.
         ghost: What the lanes would have done.
         recorded: What they did.
     """
@@ -80,7 +80,11 @@ class WhatIf:
             for name, cells in rows.items()
         )
         heads = "".join(f"<th>{name}" for name in measured)
-        guessed = f", {self.num_guessed} still running: lengths guessed" if self.num_guessed else ""
+        guessed = (
+            f", lengths guessed of {self.num_guessed} that were refused or still running"
+            if self.num_guessed
+            else ""
+        )
         return (
             f'<table class="vs-table"><tr><th>{heads}</tr>{body}</table>'
             f"{html.escape(changed or 'nothing changed')} · {self.after.num_requests} requests"

@@ -17,6 +17,7 @@ const PRESENCE_MS = 10000; // pages say that they are there: the kernel forgets 
 const REDUCED_MS = 500; // frame distance when the user asked for less motion
 const MANY_BARS = 3000;
 const RESTS_MS = 60; // a pointer that passes over many chunks tells the kernel of none
+const KEYS_REST_MS = 150; // nor does an arrow key that is held down
 
 export default () => {
   let tracks = null;
@@ -208,9 +209,13 @@ export default () => {
     const chunkAt = ({ text }) =>
       frozen.seen.chunks.find((c) => chunkText(c, tracks.schema, model.get("spoken")).join("<br>") === text);
 
-    const select = (chunk) => {
+    let telling = 0;
+    const select = (chunk, restMs = 0) => {
       selected = chunk || null;
-      if (chunk) tell(model, { type: "select", request_id: chunk.request_id, index: chunk.index });
+      clearTimeout(telling);
+      const say = () => tell(model, { type: "select", request_id: chunk.request_id, index: chunk.index });
+      if (chunk && restMs) telling = setTimeout(say, restMs);
+      else if (chunk) say();
       paint();
     };
     const point = (event) => {
@@ -261,7 +266,8 @@ export default () => {
     const step = (by) => {
       const { seen } = current();
       const at = seen.chunks.indexOf(selected);
-      select(seen.chunks.at(at < 0 ? -1 : Math.max(0, Math.min(seen.chunks.length - 1, at + by))));
+      const next = at < 0 ? -1 : Math.max(0, Math.min(seen.chunks.length - 1, at + by));
+      select(seen.chunks.at(next), KEYS_REST_MS);
     };
     const zoom = (by) => {
       model.set("window_s", zoomed(model.get("window_s"), by));
@@ -294,6 +300,7 @@ export default () => {
     show();
     const naming = requestAnimationFrame(() => nameParts(el));
     return () => {
+      clearTimeout(telling);
       views.delete(view);
       model.off("change:ghosts", show);
       sizes.disconnect();

@@ -282,6 +282,7 @@ def test_a_smaller_snapshot_leaves_nothing_of_a_larger_one(
         ("lm --shards {0} --into {0}/run --seconds nan", "0 or more is needed"),
         ("lm --shards {0} --into {0}/run --seconds 5 --positions 0", "at least 1 is needed"),
         ("lm --shards {0} --into {0}/run --seconds 5 --device none", "--device none"),
+        ("lm --shards {0} --into {0}/run --seconds 5 --hidden 32 --heads 3", "no multiple of 3"),
         ("merge --shards {0}/none --into {0}/merged", "no shards"),
         ("pack --snapshot {0}/none --into {0}/v.safetensors", "no snapshot"),
         ("speak --corpus {0}/none --into {0}/spoken", "No such file"),

@@ -22,6 +22,7 @@ from voxserve.models.vox_tiny.train import corpus, data, shards, sources, speak
 from voxserve.models.vox_tiny.train.encoder import BUNDLED_ENCODER
 from voxserve.models.vox_tiny.train.network import ModelShape
 from voxserve.models.vox_tiny.train.pack import pack
+from voxserve.models.vox_tiny.train.runlog import RunLog
 from voxserve.models.vox_tiny.train.teacher import Teacher
 from voxserve.models.vox_tiny.train.trainer import Trainer, TrainingPlan
 
@@ -56,7 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m voxserve.models.vox_tiny.train")
     stages = parser.add_subparsers(required=True)
     stage = stages.add_parser("corpus", help="write texts and phonemes")
-    stage.add_argument("--sources", type=Path, required=True, help="folder of unpacked packages")
+    told = "folder of the unpacked text packages; one that is not there is fetched"
+    stage.add_argument("--sources", type=Path, required=True, help=told)
     stage.add_argument("--into", type=Path, required=True)
     stage.add_argument("--parts", type=_count, default=8)
     stage.add_argument("--only", type=int, nargs="*", help="write these parts only")
@@ -93,7 +95,10 @@ def _add_lm(stage: argparse.ArgumentParser) -> None:
             name = f"--{item.name.replace('_', '-')}"
             convert = _amount if item.type == "float" else _count
             is_needed = item.name == "seconds"
-            stage.add_argument(name, type=convert, required=is_needed, default=argparse.SUPPRESS)
+            told = "of training in all" if is_needed else f"default {item.default}"
+            stage.add_argument(
+                name, type=convert, required=is_needed, default=argparse.SUPPRESS, help=told
+            )
     stage.set_defaults(run=_lm)
 
 
@@ -103,10 +108,12 @@ def _corpus(options: argparse.Namespace) -> None:
     if not options.sources.exists():
         sources.unpack(options.sources)
     options.into.mkdir(parents=True, exist_ok=True)
-    teacher = Teacher()
+    teacher, log = Teacher(), RunLog(options.into / "log.jsonl")
     for part in options.only or range(options.parts):
         lines = corpus.build(options.sources, teacher.phonemes, part, options.parts)
-        corpus.save(lines, options.into / f"part{part}.tsv.gz")
+        path = options.into / f"part{part}.tsv.gz"
+        corpus.save(lines, path)
+        log.add("part", file=path.name, texts=len(lines))
 
 
 def _speak(options: argparse.Namespace) -> None:

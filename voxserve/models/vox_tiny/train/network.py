@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from voxserve.core.errors import InvalidInput
 from voxserve.models.vox_tiny.train.rounding import RoundedEmbedding, RoundedLinear, rounded
 from voxserve.models.vox_tiny.train.sequences import Batch, guide_loss, sequence_order
 
@@ -59,6 +60,22 @@ class ModelShape:
     codebooks: int = 8
     codebook_size: int = 1024
     dropout: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuses heads that do not fit.
+
+        Raises:
+            InvalidInput: Says which.
+        """
+        for width, heads in (
+            (self.hidden, self.heads),
+            (self.heads, self.kv_heads),
+            (self.depth_hidden, self.depth_heads),
+        ):
+            if heads < 1 or width % heads:
+                raise InvalidInput(f"{width} is no multiple of {heads}: choose heads that fit")
+        if self.hidden // self.heads % 2 or self.depth_hidden // self.depth_heads % 2:
+            raise InvalidInput("the width of a head must be even: choose fewer or more heads")
 
     @property
     def end_code(self) -> int:
