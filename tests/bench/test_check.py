@@ -41,15 +41,15 @@ def test_clean_is_everything_heard_long_enough_without_a_stall(tried, is_clean) 
 
 
 def test_numbers_of_streams_are_tried_until_one_is_not_clean(monkeypatch) -> None:
-    results = {3: Streams(3, [_heard()]), 6: Streams(6, [_heard(late_s=0.5), _heard(ttfa_s=0.4)])}
+    results = {6: Streams(6, [_heard()]), 9: Streams(9, [_heard(late_s=0.5), _heard(ttfa_s=0.4)])}
     monkeypatch.setattr(streams, "listen_together", lambda engine, count, seconds: results[count])
-    tried = streams.most_streams(None, (3, 6, 10), 1.0)  # type: ignore[arg-type]
-    assert [item.count for item in tried] == [3, 6]
+    tried = streams.most_streams(None, (6, 9, 12), 1.0)  # type: ignore[arg-type]
+    assert [item.count for item in tried] == [6, 9]
     rows = {row.figure: row for row in check.stream_figures(tried)}
     most = rows["concurrent streams without a stall"]
-    assert (most.value, most.must, most.aim, most.verdict()) == (3, 3, 6, "must")
-    assert rows["6 streams: stalled of 2"].value == 1
-    assert rows["3 streams: audible TTFA, 90th percentile"].value == pytest.approx(200.0)
+    assert (most.value, most.must, most.aim, most.verdict()) == (6, 6, 12, "must")
+    assert rows["9 streams: stalled of 2"].value == 1
+    assert rows["6 streams: audible TTFA, 90th percentile"].value == pytest.approx(200.0)
 
 
 def test_no_clean_number_is_none() -> None:
@@ -70,7 +70,8 @@ def test_first_sounds_count_stalls_and_leave_out_silence() -> None:
 
 def test_word_error_rates_are_judged_by_kind() -> None:
     rate = WordErrorRate("number", 0.05, 0.02, 0.09, 20, 300)
-    figure = check._wer_figure(rate)
-    assert (figure.value, figure.must, figure.aim, figure.verdict()) == (5.0, 10, 5, "aim")
+    figure = check._wer_figure(rate, "number", (6, 4))
+    assert (figure.value, figure.must, figure.aim, figure.verdict()) == (5.0, 6, 4, "must")
     assert "95 % interval 2.0 to 9.0" in figure.figure
-    assert check._wer_figure(WordErrorRate("all", 0.5, 0.4, 0.6, 20, 300)).verdict() == ""
+    every = WordErrorRate("all", 0.5, 0.4, 0.6, 20, 300)
+    assert check._wer_figure(every, "all", (None, None)).verdict() == ""

@@ -76,7 +76,7 @@ def test_a_late_chunk_is_heard_as_a_stall_and_every_sample_still_comes(
     detail = page.locator(".vs-detail")
     for _ in range(8):
         page.keyboard.press("ArrowLeft")
-        page.wait_for_timeout(150)
+        page.wait_for_timeout(500)  # the story is told when the key rests
         if "playback stalled" in detail.inner_text():
             break
     assert "playback stalled" in detail.inner_text()

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from voxserve.viz.knobs import Control
 from voxserve.viz.layout import named
 
 SECONDS = (10.0, 20.0, 60.0)
+_LETTERS_S = 0.3
 
 
 class Suppose:
@@ -40,10 +42,7 @@ class Suppose:
         self.setting: Any = ipywidgets.Dropdown(
             options=names, tooltip="Setting to try", layout={"width": "140px"}
         )
-        # Sent when it is left: letters that are still under way would come after the click.
-        self.value: Any = ipywidgets.Combobox(
-            tooltip="Value to try", continuous_update=False, layout={"width": "190px"}
-        )
+        self.value: Any = ipywidgets.Combobox(tooltip="Value to try", layout={"width": "190px"})
         self.seconds: Any = ipywidgets.Dropdown(
             options=[(f"last {seconds:.0f} s", seconds) for seconds in SECONDS],
             value=20.0,
@@ -57,7 +56,8 @@ class Suppose:
             icon="times", tooltip="Hide this row", layout={"width": "32px"}
         )
         self.setting.observe(lambda _: self._offer(), names="value")
-        self.run.on_click(guarded(lambda _: self.ask()))
+        asked = guarded(lambda _: self.ask())
+        self.run.on_click(lambda _: _after_letters(asked))
         self._hide.on_click(lambda _: self._show(False))
         label = ipywidgets.HTML("What if")
         parts = [label, self.setting, self.value, self.seconds, self.run, self._hide]
@@ -98,3 +98,13 @@ class Suppose:
 
     def _show(self, is_shown: bool) -> None:
         self.box.layout.display = "" if is_shown else "none"
+
+
+def _after_letters(asked: Callable[[Any], None]) -> None:
+    """Calls back when the letters typed before a click have come: a busy kernel gets them later."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:  # no kernel: nothing is under way
+        asked(None)
+    else:
+        loop.call_later(_LETTERS_S, asked, None)
