@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import nbformat
 import pytest
 from browser import lab
 
@@ -62,10 +61,7 @@ def notebook(folder: Path) -> Callable[[str, list[str]], str]:
     """Writes a notebook of code cells and returns its name."""
 
     def write(name: str, cells: list[str]) -> str:
-        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
-        made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-        nbformat.write(made, folder / "notebooks" / f"{name}.ipynb")
-        return f"{name}.ipynb"
+        return lab.write_notebook(folder / "notebooks", name, cells)
 
     return write
 

@@ -9,6 +9,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Page, Playwright
+import nbformat
+from playwright.sync_api import BrowserContext, Page, Playwright, sync_playwright
 
 TOKEN = "test"
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,6 +185,34 @@ def open_notebook(page: Page, port: int, name: str, *, theme: str = "Light") -> 
     page.wait_for_function(KERNEL_IDLE, timeout=90_000)
     command(page, "application:toggle-left-area")
     command(page, "apputils:change-theme", {"theme": f"JupyterLab {theme}"})
+
+
+def write_notebook(folder: Path, name: str, cells: Sequence[str]) -> str:
+    """Writes a notebook of code cells and returns its file's name."""
+    made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code) for code in cells])
+    made.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(made, folder / f"{name}.ipynb")
+    return f"{name}.ipynb"
+
+
+def open_workbench(page: Page, port: int, name: str) -> None:
+    """Opens a notebook, runs its cells and waits for the workbench that the last one shows."""
+    open_notebook(page, port, name)
+    command(page, "notebook:run-all-cells")
+    show_workbench(page)
+
+
+@contextmanager
+def workbench_page(name: str, cells: Sequence[str]) -> Iterator[Page]:
+    """A page with the workbench of a notebook's cells, in a JupyterLab and browser of its own."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "notebooks").mkdir()
+        write_notebook(folder / "notebooks", name, cells)
+        with jupyterlab(folder, folder / "notebooks") as port, sync_playwright() as driver:
+            page = new_page(launch(driver, folder))
+            open_workbench(page, port, f"{name}.ipynb")
+            yield page
 
 
 def evaluate(page: Page, expression: str, code: str = "") -> Any:

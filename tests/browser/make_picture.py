@@ -7,11 +7,7 @@ Run it on a quiet machine, from the project's folder:
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
-
-import nbformat
-from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -31,25 +27,15 @@ SETTLE_MS = 15_000  # until the numbers' spark lines say something
 
 def make(target: Path) -> None:
     """Takes the picture while a text is heard and both changes are in view."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "notebooks").mkdir()
-        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-        nbformat.write(notebook, folder / "notebooks" / "workbench.ipynb")
-        with lab.jupyterlab(folder, folder / "notebooks") as port, sync_playwright() as driver:
-            page = lab.new_page(lab.launch(driver, folder))
-            lab.open_notebook(page, port, "workbench.ipynb")
-            lab.command(page, "notebook:run-all-cells")
-            lab.show_workbench(page)
-            page.wait_for_timeout(SETTLE_MS)
-            page.get_by_role("button", name="Speak").first.click()
-            lab.until(page, PLAYING, 60)
-            lab.evaluate(page, "0", "engine.set(sm_split='84/48')")
-            page.wait_for_timeout(1000)
-            lab.evaluate(page, "0", "engine.set(background_batch=12)")
-            page.wait_for_timeout(1200)
-            page.screenshot(path=target)
+    with lab.workbench_page("workbench", [CELL]) as page:
+        page.wait_for_timeout(SETTLE_MS)
+        page.get_by_role("button", name="Speak").first.click()
+        lab.until(page, PLAYING, 60)
+        lab.evaluate(page, "0", "engine.set(sm_split='84/48')")
+        page.wait_for_timeout(1000)
+        lab.evaluate(page, "0", "engine.set(background_batch=12)")
+        page.wait_for_timeout(1200)
+        page.screenshot(path=target)
 
 
 if __name__ == "__main__":

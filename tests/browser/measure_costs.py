@@ -11,14 +11,10 @@ import datetime
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import nbformat
-from playwright.sync_api import sync_playwright
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -64,20 +60,9 @@ COUNTS = "[len(turns_s), len(steps_s)]"
 @contextmanager
 def shown() -> Iterator[lab.Page]:
     """A page of JupyterLab with an engine and its workbench in two cells that have run."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "notebooks").mkdir()
-        cells = [nbformat.v4.new_code_cell(code) for code in (START, SHOW)]
-        notebook = nbformat.v4.new_notebook(cells=cells)
-        notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
-        nbformat.write(notebook, folder / "notebooks" / "costs.ipynb")
-        with lab.jupyterlab(folder, folder / "notebooks") as port, sync_playwright() as driver:
-            page = lab.new_page(lab.launch(driver, folder))
-            lab.open_notebook(page, port, "costs.ipynb")
-            lab.command(page, "notebook:run-all-cells")
-            lab.show_workbench(page)
-            yield page
-            lab.evaluate(page, "0", "workbench.close(); engine.stop()")
+    with lab.workbench_page("costs", (START, SHOW)) as page:
+        yield page
+        lab.evaluate(page, "0", "workbench.close(); engine.stop()")
 
 
 def growth() -> list[Figure]:

@@ -45,9 +45,7 @@ OUTPUT_IS_A_THEN_B = """[
 def test_a_simulated_trace_is_replayed_and_inspected(
     page: lab.Page, port: int, notebook: Write, shots: Path
 ) -> None:
-    lab.open_notebook(page, port, notebook("replay", [REPLAY]))
-    lab.command(page, "notebook:run-all-cells")
-    lab.show_workbench(page)
+    lab.open_workbench(page, port, notebook("replay", [REPLAY]))
     lab.evaluate(page, "0", "replay.seek(2.0)")
     page.get_by_role("button", name="Play").click()
     lab.until(page, "replay.now_s - replay._first_s > 2.5")
@@ -74,9 +72,7 @@ def _suppose(page: lab.Page, setting: str, value: str) -> None:
 def test_what_if_is_answered_beside_the_running_engine(
     page: lab.Page, port: int, notebook: Write, shots: Path
 ) -> None:
-    lab.open_notebook(page, port, notebook("what_if", [WHAT_IF]))
-    lab.command(page, "notebook:run-all-cells")
-    lab.show_workbench(page)
+    lab.open_workbench(page, port, notebook("what_if", [WHAT_IF]))
     lab.until(page, "workbench.numbers.summary(engine.now_s(), 0.2).num_ended > 40", 60)
     menu = page.locator(".vs-top select").nth(1)
     menu.select_option("Codec starved")

@@ -45,9 +45,7 @@ def open_bench(port: int, notebook: Write) -> Callable[..., str]:
     def open_bench(page: lab.Page, name: str, arguments: str = "") -> str:
         cell = CELL.format(tests=str(lab.ROOT / "tests"), arguments=arguments)
         made = notebook(name, [cell])
-        lab.open_notebook(page, port, made)
-        lab.command(page, "notebook:run-all-cells")
-        lab.show_workbench(page)
+        lab.open_workbench(page, port, made)
         return made
 
     return open_bench

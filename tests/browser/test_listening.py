@@ -34,9 +34,7 @@ def test_streams_are_mixed_by_keyboard_and_every_view_has_the_same_mix(
     page: lab.Page, port: int, notebook: Write, shots: Path
 ) -> None:
     page.add_init_script(lab.COUNT_CONTEXTS)
-    lab.open_notebook(page, port, notebook("streams", [_cell()]))
-    lab.command(page, "notebook:run-all-cells")
-    lab.show_workbench(page)
+    lab.open_workbench(page, port, notebook("streams", [_cell()]))
     # Muted from the start: the mix is set before the first sample.
     lab.evaluate(page, "0", f"workbench.player.muted = [1]; workbench.speak({TEXT})")
     lab.evaluate(page, "0", f"workbench.speak({TEXT})")

@@ -55,9 +55,7 @@ def _slider_latencies_ms(page: lab.Page) -> list[float]:
 
 
 def test_quickstart(page: lab.Page, port: int, folder: Path, shots: Path) -> None:
-    lab.open_notebook(page, port, _copy_without_last_cell(folder))
-    lab.command(page, "notebook:run-all-cells")
-    lab.show_workbench(page)
+    lab.open_workbench(page, port, _copy_without_last_cell(folder))
     lab.until(page, "len(measured_ms['long']) == 3", 90)
     lab.evaluate(page, "0", RECORD)
     page.evaluate("document.querySelector('.vs-workbench').scrollIntoView()")

@@ -27,7 +27,7 @@ START = {
     "background_batch": "2",
     "rate_rps": 0.0,
 }
-PAPER = {"urgency_margin_s": "0.1", "background_batch": "8"}
+PAPER: dict[str, object] = {"urgency_margin_s": "0.1", "background_batch": "8"}
 # What each preset changes, and what is written on the timeline where it does.
 PRESETS: dict[str, tuple[dict[str, object], str]] = {
     "Paper default": (PAPER, "urgency_margin_s 0.2 → 0.1 · background_batch 2 → 8"),
@@ -61,9 +61,7 @@ HIDE = """(hidden) => {
 def open_bench(port: int, notebook: Write) -> Callable[[lab.Page, str], str]:
     def open_bench(page: lab.Page, name: str) -> str:
         made = notebook(name, [CELL])
-        lab.open_notebook(page, port, made)
-        lab.command(page, "notebook:run-all-cells")
-        lab.show_workbench(page)
+        lab.open_workbench(page, port, made)
         return made
 
     return open_bench

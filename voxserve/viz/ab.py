@@ -23,6 +23,7 @@ from voxserve.viz import checks
 from voxserve.viz.ab_run import Background, Side, is_same, run_side, warm_up
 from voxserve.viz.layout import close_all, named
 from voxserve.viz.player import Player
+from voxserve.viz.words import progress_bar
 
 BETWEEN_S = 0.3  # silence between two texts
 CLICK = 2.0  # a step at a border so many times the usual one is a click
@@ -191,8 +192,7 @@ class AB:
         what = f"under {name}: {html.escape(worded)} …"
 
         def progress(share: float) -> None:
-            bar = f'<progress value="{share:.2f}" aria-label="progress"></progress>'
-            self._table.value = f"Measuring the load {what} {bar} {100 * share:.0f} %"
+            self._table.value = f"Measuring the load {what} {progress_bar(share)}"
 
         self._table.value = f"Speaking {what}"
         return run_side(self.engine, self.texts, self._seed, self._background, progress)

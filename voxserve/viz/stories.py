@@ -19,6 +19,7 @@ from voxserve.viz.player import Player
 from voxserve.viz.timeline import Timeline
 from voxserve.viz.whatif import Question, WhatIf
 from voxserve.viz.wire import ListenerStall, recent
+from voxserve.viz.words import progress_bar
 
 HINT = (
     "Hover over the picture for details; click a deadline, a stall or a slack mark for its story."
@@ -96,7 +97,7 @@ class Stories:
             before, self._question = self._question, question
         if before is not None:
             before.cancel()
-        self.tell(_progress_words(question, 0.0))
+        self.tell(f"{_asked_words(question)} {progress_bar(0.0)}")
         self._aside("what-if", lambda: self._answer(question))
 
     def show(self, answer: WhatIf) -> None:
@@ -117,12 +118,12 @@ class Stories:
         return recent(self.engine.trace, self.engine.now_s() - KEPT_S)
 
     def _answer(self, question: Question) -> None:
-        begun = _progress_words(question, 0.0).partition("<progress")[0]
+        asked = _asked_words(question)
 
         def progress(share: float) -> None:
             # A story that was asked for meanwhile stays.
-            if not question.is_cancelled and self._panel.value.startswith(begun):
-                self.tell(_progress_words(question, share))
+            if not question.is_cancelled and self._panel.value.startswith(asked):
+                self.tell(f"{asked} {progress_bar(share)}")
 
         try:
             self.show(question.answer(progress))
@@ -167,17 +168,12 @@ class Stories:
         self.timeline.add_listener_stall(ListenerStall(self.engine.now_s() - gap_s, gap_s, stream))
 
 
-def _progress_words(question: Question, share: float) -> str:
+def _asked_words(question: Question) -> str:
     return (
         f"Simulating the last {question.seconds:.0f} s with <b>{html.escape(question.name)}</b>, "
-        f"beside the engine: {_bar(share)}"
+        "beside the engine:"
     )
 
 
 def _searching_words(share: float) -> str:
-    return f"<i>Looking for what would have prevented it …</i> {_bar(share)}"
-
-
-def _bar(share: float) -> str:
-    bar = f'<progress value="{share:.2f}" aria-label="progress"></progress>'
-    return f"{bar} {100 * share:.0f} %"
+    return f"<i>Looking for what would have prevented it …</i> {progress_bar(share)}"

@@ -26,6 +26,12 @@ def request_name(request_id: int, text: str = "") -> str:
     return f"“{short}” (request {request_id})"
 
 
+def progress_bar(share: float) -> str:
+    """HTML of a bar and its share, 0 to 1, in words."""
+    bar = f'<progress value="{share:.2f}" aria-label="progress"></progress>'
+    return f"{bar} {100 * share:.0f} %"
+
+
 def percent(share: float | None) -> str:
     """A share of 0 to 1, such as "93 %"; a dash for nothing."""
     return "–" if share is None else f"{100 * share:.0f} %"

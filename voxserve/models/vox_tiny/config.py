@@ -154,7 +154,7 @@ def _parse(raw: dict[str, Any]) -> VoxTinyConfig:
             ffn=depth["ffn"],
             rope_theta=theta,
         ),
-        depth_passes=_passes(raw["codebooks"], depth["codes_per_pass"]),
+        depth_passes=depth_passes(raw["codebooks"], depth["codes_per_pass"]),
         codec=CodecShape(
             fft_samples=codec["n_fft"], hop_samples=codec["hop"], upsample=codec["upsample"]
         ),
@@ -164,8 +164,8 @@ def _parse(raw: dict[str, Any]) -> VoxTinyConfig:
     )
 
 
-def _passes(codebooks: int, codes_per_pass: int) -> tuple[tuple[int, ...], ...]:
-    """Codebook 1 alone, then as many at once as the model was trained for."""
+def depth_passes(codebooks: int, codes_per_pass: int) -> tuple[tuple[int, ...], ...]:
+    """Codebooks of each depth pass: 1 alone, then as many at once as the model is trained for."""
     rest = range(2, codebooks)
     together = (rest[i : i + codes_per_pass] for i in range(0, len(rest), codes_per_pass))
     return ((1,), *(tuple(books) for books in together))

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from voxserve.core.errors import InvalidInput
+from voxserve.models.vox_tiny.config import depth_passes
 from voxserve.models.vox_tiny.train.rounding import RoundedEmbedding, RoundedLinear, rounded
 from voxserve.models.vox_tiny.train.sequences import Batch, guide_loss, sequence_order
 
@@ -93,11 +94,9 @@ class ModelShape:
         return self.depth_hidden // self.depth_heads
 
     @property
-    def passes(self) -> list[list[int]]:
+    def passes(self) -> tuple[tuple[int, ...], ...]:
         """Codebooks predicted by each depth pass."""
-        rest = range(2, self.codebooks)
-        step = self.codes_per_pass
-        return [[1], *(list(rest[i : i + step]) for i in range(0, len(rest), step))]
+        return depth_passes(self.codebooks, self.codes_per_pass)
 
     def as_dict(self) -> dict[str, float]:
         """For logs and metadata."""
